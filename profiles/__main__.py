@@ -74,7 +74,7 @@ def _prepared(words: list[str]) -> _Run | int:
         script = Path(arguments.script)
         wants = wanted(arguments.apply, script.name)
         if arguments.write:
-            return _Run(arguments, out, texts=edited_source(wants, script))
+            return _Run(arguments, out, edit=edited_source(wants, script))
         return _Run(arguments, out, applied=Applied(wants))
     except ValueError as error:
         _say(str(error))
@@ -102,7 +102,7 @@ class _Run:
         out: Path,
         *,
         applied: Applied | None = None,
-        texts: tuple[str, str] | None = None,
+        edit: tuple[str, str] | None = None,
     ) -> None:
         self.blocked = False
         self.tries = not (arguments.no_trial or arguments.no_ceilings)
@@ -110,8 +110,9 @@ class _Run:
         self._out = out
         self._guard: Guard | None = None
         self._applied = applied
-        self._texts = texts
-        self._script = Path(arguments.script)
+        self._edit = edit  # the text that is run in the place of the script, and the diff that makes it
+        self._write_to = Path(arguments.write or ".").absolute()
+        self._script = Path(arguments.script).absolute()  # the script may go to another folder
         self._profilers: list[Profiler] = []
         self._loops: Loops | None = None
         self._children = Children()
@@ -132,7 +133,7 @@ class _Run:
         for library in LIBRARIES:
             after_import(library, functools.partial(self.watch_loops, library))
         after_import("tensorflow", _note_datasets)
-        source = None if self._texts is None else self._texts[1]
+        source = None if self._edit is None else self._edit[0]
         code = run_script(self._arguments.script, self._arguments.arguments, self.report, source=source)
         if self.blocked:
             _leave(code)
@@ -230,8 +231,8 @@ class _Run:
         github.annotate_script(console, verdicts, self._arguments.script)
         github.tell(console, document, KIND, verdicts)
         print_more(console, self._out)
-        if self._texts is not None:
-            self._write_diff(*self._texts, ended_well and code == 0)
+        if self._edit is not None:
+            self._write_diff(self._edit[1], ended_well and code == 0)
 
     def _why_nothing(self, imported: bool) -> str:
         """Says why nothing was measured, and what to do.
@@ -261,7 +262,7 @@ class _Run:
 
         if self._applied is not None:
             self._say_applied()
-        held = longest(watchers) if self.tries and self._texts is None else None
+        held = longest(watchers) if self.tries and self._edit is None else None
         only = self._applied.only(held.name) if self._applied is not None and held is not None else ()
         if held is None or (self._applied is not None and not only):
             return document
@@ -286,7 +287,8 @@ class _Run:
             self._guard.release()
         write(self._out, last, KIND, verdicts)
         if held.name in last.samples.trials and (self._arguments.details or self._applied is not None):
-            print_trial(console, held.name, last.samples.trials[held.name], self._arguments.script)
+            words = shlex.join([self._arguments.script, *self._arguments.arguments])
+            print_trial(console, held.name, last.samples.trials[held.name], words)
         return last
 
     def _digest(self) -> str | None:
@@ -307,16 +309,15 @@ class _Run:
         if not self._applied.done and not self._applied.failed:
             _say("no remedy is in place: no fit or loop was at the place that it is for")
 
-    def _write_diff(self, before: str, after: str, ended_well: bool) -> None:
+    def _write_diff(self, diff: str, ended_well: bool) -> None:
         """Writes what was changed, if the script with the changes has run to its end."""
-        from profiles.remedies.edits import diff
         from profiles.report.files import write_atomically
 
-        target = Path(self._arguments.write)
+        target = self._arguments.write
         if not ended_well:
             _say(f"{target} is not written: {self._script.name} with the remedies did not run to its end")
             return
-        write_atomically(target, diff(before, after, self._script.name))
+        write_atomically(self._write_to, diff)
         _say(f"written: {target}. {self._script.name} with it has run to its end; git apply {target} puts it in place")
 
 

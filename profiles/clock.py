@@ -7,22 +7,24 @@ import itertools
 import os
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 
-def now_ns() -> int:
+# Defaults, not `time.perf_counter_ns()`: a script may put other functions into `time`, as libraries for tests do.
+def now_ns(_read: Callable[[], int] = time.perf_counter_ns) -> int:
     """Returns the time of a monotonic clock, in nanoseconds."""
-    return time.perf_counter_ns()
+    return _read()
 
 
-def sleep_until_ns(deadline_ns: int) -> None:
+def sleep_until_ns(deadline_ns: int, _sleep: Callable[[float], None] = time.sleep) -> None:
     """Sleeps until `now_ns()` reaches the deadline; returns at once if the deadline has passed."""
     left_ns = deadline_ns - now_ns()
     if left_ns > 0:
-        time.sleep(left_ns / 1e9)
+        _sleep(left_ns / 1e9)
 
 
 def cpu_ns() -> int:

@@ -182,7 +182,9 @@ class _HeldData:
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
         with random_states_put_back():
-            self.data = data_of(self.arguments, needs)
+            data = self.arguments["x"]
+            steps = self.windows.steps_of(data) if hasattr(data, "element_spec") else None
+            self.data = data_of(self.arguments, needs, epoch_batches=steps)
             yield self.data, measure_with(self.windows)
 
     def remedied(self, trial: Trial) -> tuple[Remedied, ...]:

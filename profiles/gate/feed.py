@@ -13,7 +13,7 @@ from profiles import clock
 from profiles.devices import Device
 from profiles.gate.decision import EPOCH, STEADY
 from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
-from profiles.measure.batches import first_batches, is_fit_data
+from profiles.measure.batches import check_read_again, first_batches, is_fit_data
 from profiles.measure.measure import shapes
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
 from profiles.measure.windows import Windows
@@ -65,8 +65,7 @@ class Feed:
             return
         if not (callable(self.data) or is_fit_data(self.data) or hasattr(self.data, "__iter__")):
             raise ValueError(f"A feed must be batches, or a function. Received: {type(feed).__name__}.")
-        if hasattr(self.data, "cardinality") and int(self.data.cardinality()) == -1:
-            raise ValueError("A feed must come to an end. Received a tf.data.Dataset that repeats for ever.")
+        check_read_again(self.data)
         self._fed = self.data if repeated is None else repeated
         self._ramp_steps = 1
         self.windows = Windows(model or _smallest_model(), device or Device(kind="cpu", name="cpu"))

@@ -59,15 +59,7 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     Raises:
       ValueError: if there is no batch, a batch is no array, the data never ends, or can be read only once.
     """
-    if _is_read_once(data):
-        raise ValueError(
-            f"The data must be one that can be read again and again. Received: {type(data).__name__}, which can be "
-            "read once. Give a function that returns it."
-        )
-    if isinstance(data, keras.utils.PyDataset) and data.num_batches is None:
-        raise ValueError("The data must be finite. Received: a PyDataset whose `num_batches` is None.")
-    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
-        raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
+    check_read_again(data)
     batches: list[Any] = []
     total_bytes = 0
     for batch in by_hand(data):
@@ -85,6 +77,23 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     if not batches:
         raise ValueError("The data has no batch.")
     return batches
+
+
+def check_read_again(data: Any) -> None:
+    """Checks that data can be read again and again, each time to its end.
+
+    Raises:
+      ValueError: if the data never ends, or can be read only once.
+    """
+    if _is_read_once(data):
+        raise ValueError(
+            f"The data must be one that can be read again and again. Received: {type(data).__name__}, which can be "
+            "read once. Give a function that returns it."
+        )
+    if isinstance(data, keras.utils.PyDataset) and data.num_batches is None:
+        raise ValueError("The data must be finite. Received: a PyDataset whose `num_batches` is None.")
+    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
+        raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
 
 
 def _is_read_once(data: Any) -> bool:

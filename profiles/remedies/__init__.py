@@ -1,6 +1,6 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
-from profiles.remedies.edits import TooInvolved, diff, edited, source_of
+from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from profiles.remedies.gains import (
     EQUAL_RATIO,
     Gain,
@@ -39,6 +39,7 @@ __all__ = [
     "gains_of",
     "is_a_gain",
     "is_unlike",
+    "name_from_here",
     "room_here",
     "source_of",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -116,6 +117,18 @@ def source_of(path: Path) -> str:
       OSError, UnicodeDecodeError: if the file cannot be read, or is not UTF-8.
     """
     return path.read_bytes().decode("utf-8")
+
+
+def name_from_here(file: Path) -> str:
+    """Returns the name that a file has in a diff, if the diff is to be applied in the current folder.
+
+    Raises:
+      TooInvolved: if the file lies outside of the current folder.
+    """
+    name = Path(os.path.relpath(file))
+    if name.parts[0] == os.pardir:
+        raise TooInvolved(f"{file.name} lies outside of this folder, where no diff reaches. Run from its folder")
+    return name.as_posix()
 
 
 def diff(before: str, after: str, name: str) -> str:

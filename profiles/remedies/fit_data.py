@@ -45,15 +45,16 @@ def data_of(
       Failed: if the data cannot be built again; the message says why.
     """
     data, room = arguments.get("x"), room or room_here()
-    if hasattr(data, "element_spec"):
+    if data is not None and hasattr(data, "element_spec"):
         from profiles.remedies.tf_remedies import TfData
 
-        repeats = arguments.get("steps_per_epoch") is None
+        steps = arguments.get("steps_per_epoch")
         return TfData(
             data,
             needs=needs,
             room=room,
-            repeats=repeats,
+            repeats=steps is None,
+            reads_on=steps is not None and steps < int(data.cardinality()),
             pool_calls=pool_calls,
             epoch_batches=epoch_batches,
             place=place,
@@ -63,8 +64,8 @@ def data_of(
     if isinstance(data, np.ndarray) or (isinstance(data, (dict, list, tuple)) and _are_arrays(data)):
         if arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
-        is_split = bool(arguments.get("validation_split"))
-        return ArrayData(_training_part(arguments), needs=needs, place=place, edits=not is_split)
+        training, held_out = parts_of(arguments)
+        return ArrayData(training, needs=needs, place=place, edits=held_out is None)
     if is_loop_data(data):
         return loop_data(data, needs)
     raise Failed(f"data of type {type(data).__name__} can be read only once, or in no other way")
@@ -92,16 +93,20 @@ def _are_arrays(data: Any) -> bool:
     return all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
 
 
-def _training_part(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arrays that `fit` trains on: all but the last ones, where `validation_split` takes these."""
-    given = {name: arguments.get(name) for name in ("x", "y", "sample_weight", "batch_size", "shuffle")}
-    split = arguments.get("validation_split") or 0.0
-    if split:
-        length = int(np.asarray(keras.tree.flatten(given["x"])[0]).shape[0])
-        kept = int(length * (1 - split))
-        for name in ("x", "y", "sample_weight"):
-            given[name] = keras.tree.map_structure(lambda part: None if part is None else part[:kept], given[name])
-    return {name: value for name, value in given.items() if value is not None}
+def parts_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
+    """Returns (what `fit` trains on, by the names of its arguments; the arrays that `validation_split` holds out)."""
+    arrays = {name: arguments[name] for name in ("x", "y", "sample_weight") if arguments.get(name) is not None}
+    others = {name: arguments[name] for name in ("batch_size", "shuffle") if arguments.get(name) is not None}
+    split = arguments.get("validation_split") if arguments.get("validation_data") is None else None
+    if not split:
+        return arrays | others, None
+    length = int(np.asarray(keras.tree.flatten(arrays["x"])[0]).shape[0])
+    kept = int(length * (1 - split))
+    training, held_out = (
+        {name: keras.tree.map_structure(lambda part: part[rows], value) for name, value in arrays.items()}  # noqa: B023
+        for rows in (slice(None, kept), slice(kept, None))
+    )
+    return training | others, tuple(held_out.values())
 
 
 def _variable(place: Place | None) -> str | None:

@@ -239,7 +239,9 @@ class ArrayData:
         self._arrays = keras.tree.map_structure(_as_keras_has_them, tuple(given))
         leaves = [leaf for leaf in keras.tree.flatten(self._arrays) if leaf is not None]
         lengths = {leaf.shape[0] if leaf.ndim else 0 for leaf in leaves}
-        if len(lengths) != 1 or any(part is None for part in self._arrays):
+        if any(part is None for part in self._arrays):
+            raise Failed("weights are given without labels")
+        if len(lengths) != 1:
             raise Failed("the arrays have several lengths")
         (self._samples,) = lengths
         self._batch_size = int(arguments.get("batch_size") or 32)
@@ -275,7 +277,7 @@ class ArrayData:
 
     def whole(self, names: Sequence[str]) -> Any:
         """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
-        return self.built(names, 2**62)
+        return self.built(names, self._samples)
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares the batches with those of the arrays, which the remedy cuts and shuffles as Keras does."""

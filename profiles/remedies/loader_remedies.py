@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
@@ -126,36 +127,30 @@ class LoaderData:
         return settings
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
-        """Returns the first batches of an epoch whose order comes again; PyTorch's random state stays what it was."""
-        state = torch.get_rng_state()
-        torch.manual_seed(0)
-        try:
+        """Returns the first batches of an epoch, in an order that comes again."""
+        with _states_put_back(self._loader):
+            torch.default_generator.manual_seed(0)
             loader = self.built(names, min(_COMPARED_BATCHES, self._number))
             return [_as_numpy(batch) for batch in itertools.islice(loader, _COMPARED_BATCHES)]
-        finally:
-            torch.set_rng_state(state)
 
     @cached_property
     def _draws(self) -> bool:
         """Whether samples depend on PyTorch's random numbers, as most augmentation does."""
         if isinstance(self._loader.dataset, IterableDataset) or not self._number:
             return False
-        state = torch.get_rng_state()
         try:
-            torch.manual_seed(0)
-            sampler = self._loader.sampler if self._loader.batch_sampler is None else self._loader.batch_sampler
-            first = next(iter(sampler))
-            indices = first[:_COMPARED_SAMPLES] if isinstance(first, (list, tuple)) else [first]
-            readings = []
-            for seed in (1, 1, 2):
-                torch.manual_seed(seed)
-                readings.append([_as_numpy(self._loader.dataset[index]) for index in indices])
+            with _states_put_back(self._loader):
+                sampler = self._loader.sampler if self._loader.batch_sampler is None else self._loader.batch_sampler
+                first = next(iter(sampler))
+                indices = first[:_COMPARED_SAMPLES] if isinstance(first, (list, tuple)) else [first]
+                readings = []
+                for seed in (1, 1, 2):
+                    torch.default_generator.manual_seed(seed)
+                    readings.append([_as_numpy(self._loader.dataset[index]) for index in indices])
             again, drawn = (compare(readings[0], reading).effect for reading in readings[1:])
             return again == "identical" and drawn != "identical"
         except Exception:  # code of the user's, which shows its error where the loader is read
             return False
-        finally:
-            torch.set_rng_state(state)
 
     def _find(self, needs: frozenset[Need], calls: int, pins: bool) -> tuple[Remedy, ...]:
         loader, workers = self._loader, int(self._loader.num_workers)
@@ -206,6 +201,22 @@ class LoaderData:
             place=None if self._place is None else str(self._place),
             edits=edits,
         )
+
+
+@contextlib.contextmanager
+def _states_put_back(loader: Any) -> Iterator[None]:
+    """Puts back the random states of PyTorch on the CPU and of the loader when the block ends.
+
+    Inside, seed `torch.default_generator`: `torch.manual_seed` would seed the GPU as well.
+    """
+    owners = (loader, loader.sampler, loader.batch_sampler)
+    given = [generator for owner in owners if (generator := getattr(owner, "generator", None)) is not None]
+    states = [(generator, generator.get_state()) for generator in (torch.default_generator, *given)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
 
 
 class _First:

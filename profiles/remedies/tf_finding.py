@@ -131,6 +131,7 @@ class Finder:
         part: EpochPart,
         *,
         room: Room,
+        reads_on: bool,
         pool_calls: int | None,
         fit_place: Place | None,
     ) -> None:
@@ -141,6 +142,7 @@ class Finder:
         self._nodes = pipeline
         self._part = part
         self._room = room
+        self._reads_on = reads_on
         self._given_calls = pool_calls
         self._costs: dict[int, _Cost] = {}
         self._last = len(pipeline) - 1
@@ -468,6 +470,10 @@ class Finder:
         """Looks for the last place in front of anything random, with everything costly in front of it."""
         if math.isinf(self._part.elements):
             self.untried.append(Untried(name="cache", reason="the pipeline has no end, or none was found"))
+            return []
+        if self._reads_on:
+            reason = "an epoch takes a part of the data (steps_per_epoch), and the next epoch goes on behind it"
+            self.untried.append(Untried(name="cache", reason=reason))
             return []
         if self._part.held_by is not None:
             self.untried.append(Untried(name="cache", reason=f"{self._part.held_by} gives each epoch other elements"))

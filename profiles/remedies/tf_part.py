@@ -77,19 +77,21 @@ class EpochPart:
         held = any(pipeline[at].kind == "shuffle" and self._matters(at) for at in range(self.at))
         self.held_by = f"the shuffle in front of `{pipeline[self.at].name}`" if held else None
 
-    def is_whole(self, batches: int) -> bool:
+    def is_whole(self, batches: float) -> bool:
         """Whether a part of so many batches is a whole epoch, also because no smaller part can stand for one."""
         return self.held_by is not None or batches * self.elements_per_batch >= self.elements
 
-    def behind(self, batches: int) -> dict[int, Callable[[Any], Any]]:
+    def behind(self, batches: float) -> dict[int, Callable[[Any], Any]]:
         """Returns what cuts the pipeline to so many batches, as `behind` of `profiles.stages.rebuilt`.
 
         Empty for a whole epoch.
         """
-        elements = batches * self.elements_per_batch
-        return {} if self.is_whole(batches) else {self.at: lambda dataset: dataset.take(elements)}
+        if self.is_whole(batches):
+            return {}
+        elements = int(batches) * self.elements_per_batch
+        return {self.at: lambda dataset: dataset.take(elements)}
 
-    def buffers(self, batches: int) -> dict[int, int]:
+    def buffers(self, batches: float) -> dict[int, int]:
         """Returns the sizes of shuffle buffers for so many batches, as `buffers` of `profiles.stages.rebuilt`.
 
         Each buffer holds as large a part of the cut epoch as it does of the user's epoch. A buffer of the user's size

@@ -37,8 +37,8 @@ from profiles.stages.tf_model import written
 _COMPARED_BATCHES = 8
 # Sides of the matrices whose product is a unit of computing, on all threads of TensorFlow or on one.
 _SIDE, _SMALL_SIDE = 256, 64
-# More batches than any epoch has: a whole one.
-_WHOLE = 2**62
+# As many batches as the epoch has, also where it has no end.
+_WHOLE = math.inf
 
 
 class TfData:
@@ -49,6 +49,7 @@ class TfData:
       needs: what it loses, the most first, which calls for remedies.
       room: what the remedies may take.
       repeats: whether `fit` may be told the steps of an epoch.
+      reads_on: whether an epoch of `fit` takes a part of the data, and the next goes on behind it.
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
       epoch_batches: of an epoch in the script, where tf.data does not know their number.
       place: of the call of `fit`; None where it is not known.
@@ -67,6 +68,7 @@ class TfData:
         needs: Sequence[Need],
         room: Room,
         repeats: bool = True,
+        reads_on: bool = False,
         pool_calls: int | None = None,
         epoch_batches: int | None = None,
         place: Place | None = None,
@@ -81,7 +83,9 @@ class TfData:
             rebuilt(self._nodes, calls=room.calls)
             part = self._part = EpochPart(self._nodes, epoch_batches)
             self._ahead = ahead_of(dataset).buffered_batches
-            self._finder = Finder(dataset, self._nodes, part, room=room, pool_calls=pool_calls, fit_place=place)
+            self._finder = Finder(
+                dataset, self._nodes, part, room=room, reads_on=reads_on, pool_calls=pool_calls, fit_place=place
+            )
             first = next(iter(self.built((), 1)), None)
         except CutError as error:
             raise Failed(f"this pipeline cannot be taken apart: {error}") from error
@@ -123,7 +127,7 @@ class TfData:
         """Returns how many batches lie ready as written, and in what the remedy "prefetch" adds."""
         return self._ahead + (PREFETCH if "prefetch" in names else 0)
 
-    def built(self, names: Sequence[str], batches: int) -> Any:
+    def built(self, names: Sequence[str], batches: float) -> Any:
         try:
             return self._built(frozenset(names), batches, seeded=False)
         except (TypeError, ValueError) as error:
@@ -151,12 +155,12 @@ class TfData:
             data, steps = data.arguments["x"], min(steps, data.arguments["steps_per_epoch"])
         return [as_arrays(batch) for batch in data.take(steps)]
 
-    def _built(self, names: frozenset[str], batches: int, *, seeded: bool) -> Any:
+    def _built(self, names: frozenset[str], batches: float, *, seeded: bool) -> Any:
         """Builds the pipeline with remedies.
 
         Args:
           batches: of an epoch; more than there are for a whole epoch.
-          seeded: whether shuffles get a seed, so that two pipelines have one order.
+          seeded: whether shuffles get a seed, so that two pipelines have one order; else each keeps the user's own.
         """
         pipeline, part, found = self._nodes, self._part, self._finder.found
         seed = 1 if seeded else None
@@ -202,7 +206,7 @@ class TfData:
             at, inner, first = found.frozen
             # The cut moves in front of the cache: tf.data drops a cache that is not read to its end.
             cached = [*steps.pop(at, []), lambda dataset: dataset.cache()]
-            replaced[at] = rebuilt(inner, calls="as written", behind={first - 1: _chained(cached)})[-1]
+            replaced[at] = rebuilt(inner, calls="as written", behind={first - 1: _chained(cached)}, seed=seed)[-1]
         dataset = rebuilt(
             pipeline,
             calls="as written",
@@ -211,12 +215,13 @@ class TfData:
             buffers=buffers,
             without=without,
             calls_of=calls,
+            seed=seed,
         )[-1]
         if "prefetch" in names:
             dataset = dataset.prefetch(PREFETCH)
         if "repeat" in names:
             assert self.epoch_batches is not None
-            steps_per_epoch = math.ceil(self.epoch_batches) if part.is_whole(batches) else batches
+            steps_per_epoch = math.ceil(self.epoch_batches) if part.is_whole(batches) else int(batches)
             repeated = self._with_options(dataset.repeat(), names)
             return FitData(arguments={"x": repeated, "steps_per_epoch": steps_per_epoch})
         return self._with_options(dataset, names)
@@ -231,7 +236,7 @@ class TfData:
             options.deterministic = False
         return dataset.with_options(self._dataset.options()).with_options(options)
 
-    def _scaled(self, size: int, batches: int) -> int:
+    def _scaled(self, size: int, batches: float) -> int:
         """Returns the size of a new shuffle's buffer in a cut epoch, of which it holds as large a part."""
         if self._part.is_whole(batches) or math.isinf(self._part.elements):
             return size

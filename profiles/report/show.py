@@ -53,6 +53,9 @@ def main(
     except DocumentError as error:
         errors.print(printable(str(error)), style="bold red", markup=False, highlight=False, soft_wrap=True)
         return 2
+    except BrokenPipeError:  # the program that reads the output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python writes at its end
+        return 0
     except OSError as error:
         errors.print(f"{error.filename}: {error.strerror}.", style="bold red", markup=False, soft_wrap=True)
         return 3

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from profiles.remedies import NEEDS, Edit, Remedy, gains_of
-from profiles.remedies.edits import TooInvolved, edited, source_of
+from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from profiles.remedies.loop_data import loop_data
 from profiles.remedies.room import room_here
 from profiles.remedies.turns import Failed
@@ -86,7 +87,7 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
 
 
 def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
-    """Returns (the text of the script, the text with the remedies in place).
+    """Returns (the text of the script with the remedies in place, the diff that makes it if it is applied here).
 
     Raises:
       ApplyError: if the script has changed, or a remedy is too involved for an edit by machine.
@@ -106,7 +107,8 @@ def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
             f"--write edits {script.name} only, and the data are made in {', '.join(sorted(others))} as well."
         )
     try:
-        return source, edited(source, edits)
+        new = edited(source, edits)
+        return new, diff(source, new, name_from_here(script))
     except TooInvolved as error:
         raise ApplyError(f"--write: {error}.") from error
 
@@ -138,7 +140,8 @@ class Applied:
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self._wanted = wanted
-        self._made: dict[tuple[int, tuple[str, ...]], tuple[Any, Any]] = {}
+        # By what was given: it, so that no other object gets its id, and what takes its place.
+        self._made: dict[Hashable, tuple[Any, Any]] = {}
         self.done: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
@@ -163,12 +166,14 @@ class Applied:
           arguments: of `fit`, by name.
         """
         names, calls = self._names(place)
-        key = (id(arguments.get("x")), names)
         if not names:
             return {}
+        given = tuple(arguments.get(name) for name in ("x", "y", "sample_weight"))
+        settings = ("batch_size", "shuffle", "steps_per_epoch", "validation_split")
+        key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
         if key not in self._made:
             from profiles.measure.batches import FitData
-            from profiles.remedies.fit_data import data_of
+            from profiles.remedies.fit_data import data_of, parts_of
 
             try:
                 with random_states_put_back():
@@ -183,8 +188,11 @@ class Applied:
             elif new is not None:
                 changed = {"x": new}
             if "x" in changed and "y" in arguments and hasattr(changed["x"], "element_spec"):
-                changed |= {"y": None, "sample_weight": None, "batch_size": None}
-            self._made[key] = arguments.get("x"), changed
+                changed |= {"y": None, "sample_weight": None}
+                _, held_out = parts_of(arguments)
+                if held_out is not None:
+                    changed |= {"validation_split": 0.0, "validation_data": held_out}
+            self._made[key] = given, changed
         changed = self._made[key][1]
         if changed:
             self.done[place] = ", ".join(names)
@@ -200,12 +208,22 @@ class Applied:
             try:
                 with random_states_put_back():
                     data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
-                    self._made[key] = loader, data.whole(self._known(names, data))
-                self.done[place] = ", ".join(names)
+                    new = data.whole(self._known(names, data))
             except Exception as error:  # as in `to_fit`
                 self.failed[place] = str(error)
-                self._made[key] = loader, loader
+                return loader
+            self.done[place] = ", ".join(names)
+            self._keep_while_there(key, loader, new)
         return self._made[key][1]
+
+    def _keep_while_there(self, key: Hashable, loader: Any, new: Any) -> None:
+        """Keeps what takes a loader's place until the script drops the loader, and with it its worker processes."""
+        try:
+            weakref.finalize(loader, self._made.pop, key, None).atexit = False
+        except TypeError:  # no weak reference to it is possible
+            self._made[key] = loader, new
+        else:
+            self._made[key] = None, new
 
     def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:
         """Returns the names, if the data have remedies of these names."""

@@ -92,7 +92,7 @@ class TorchLoaders(AnyData):
         """Replaces `DataLoader.__iter__`, so that `loops` is told of each pass. Returns what restores it."""
         from torch.utils.data import DataLoader
 
-        note_places(DataLoader)
+        end_notes = note_places(DataLoader)
         original = DataLoader.__iter__
 
         @functools.wraps(original)
@@ -103,8 +103,12 @@ class TorchLoaders(AnyData):
             loader = loops.applied(place, loader)
             return Batches(loops.begin(self, loader, place), lambda: original(loader))
 
+        def detach() -> None:
+            DataLoader.__iter__ = original
+            end_notes()
+
         DataLoader.__iter__ = __iter__
-        return lambda: setattr(DataLoader, "__iter__", original)
+        return detach
 
     def kind_of(self, data: Any) -> str:
         return loader_kind(data)

@@ -219,7 +219,7 @@ class Profiler:
             bound.arguments |= self._applies.to_fit(place, call, given)
         data = bound.arguments.get("x")
         canary_ns, began_ns = clock.canary_ns(), clock.now_ns()
-        workers = getattr(data, "workers", None)
+        workers = getattr(data, "workers", getattr(data, "num_workers", None))  # of a PyDataset, or of a DataLoader
         callback = WatchCallback(
             keep_batches=_KEPT_BATCHES if self._ceilings else 0,
             ramp_steps=max(2, workers if isinstance(workers, int) else 0),
@@ -263,7 +263,6 @@ class Profiler:
     def _run_alone(self, function: str, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
         """Calls `evaluate` or `predict` outside of any `fit`, and adds it to the records of its place."""
         model, data = bound.arguments["self"], bound.arguments.get("x")
-        canary_ns = clock.canary_ns()
         callback = WatchCallback()
         callback.watch = watch = Watch(model, tests="test_function" if function == "evaluate" else "predict_function")
         record: EpochRecord | None = None
@@ -274,12 +273,11 @@ class Profiler:
             finally:
                 record = watch.end_validation()
                 if record is not None and record.steps >= _LEAST_STEPS_ALONE:
-                    self._note_alone(function, place, model, data, watch, record, canary_ns)
+                    self._note_alone(function, place, model, data, watch, record)
 
-    def _note_alone(
-        self, function: str, place: str, model: Any, data: Any, watch: Watch, record: EpochRecord, canary_ns: int
-    ) -> None:
+    def _note_alone(self, function: str, place: str, model: Any, data: Any, watch: Watch, record: EpochRecord) -> None:
         """Adds a call of `evaluate` or `predict` to the record of its place."""
+        canary_ns = clock.canary_ns()
         unit, why_unknown = watch.tested
         with self._noting:
             caller = self._caller_of(place, model, data)

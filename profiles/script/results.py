@@ -41,7 +41,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRecord:
-    """The calls of `fit` in one place of a user's script, or a loop over a `DataLoader` there.
+    """The calls of `fit`, `evaluate` or `predict` in one place of a user's script, or a loop over data there.
 
     Attributes:
       name: "fit 1 (train.py:42)".
@@ -56,7 +56,7 @@ class FitRecord:
       whole: whether `fit` ran to its end.
       calls: how many calls on the same line and model this record sums up.
       loop: whether this is a loop of the script. A step of a loop is the time between two batches.
-      account: where the wall time of the calls went; None for a loop.
+      account: where the wall time of the calls of `fit` went; None for all others.
       unit: what the batches hold.
     """
 

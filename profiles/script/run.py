@@ -122,13 +122,23 @@ def _exit_code(ended_by: BaseException | None) -> int:
             return (ended_by.code or 0) & 0xFF
         print(ended_by.code, file=sys.stderr)
         return 1
-    if sys.excepthook is not sys.__excepthook__:
-        sys.excepthook(type(ended_by), ended_by, _without_own_frames(ended_by.__traceback__))
+    if sys.excepthook is sys.__excepthook__:
+        _print_error(ended_by)
     else:
-        error = traceback.TracebackException.from_exception(ended_by)
-        _drop_own_frames(error)
-        print("".join(error.format()), end="", file=sys.stderr)
+        try:
+            sys.excepthook(type(ended_by), ended_by, _without_own_frames(ended_by.__traceback__))
+        except Exception as error:  # as Python does
+            print("Error in sys.excepthook:", file=sys.stderr)
+            _print_error(error)
+            print("\nOriginal exception was:", file=sys.stderr)
+            _print_error(ended_by)
     return 128 + signal.SIGINT if isinstance(ended_by, KeyboardInterrupt) else 1
+
+
+def _print_error(error: BaseException) -> None:
+    shown = traceback.TracebackException.from_exception(error)
+    _drop_own_frames(shown)
+    print("".join(shown.format()), end="", file=sys.stderr)
 
 
 def _is_own_file(filename: str) -> bool:

@@ -250,9 +250,8 @@ class Stepper:
                 raise StopIteration from error
             raise
         finally:
-            tally.add_watch(
-                clock.now_ns() - began_ns
-            )  # most of it traces the function, which the script's own step did
+            # Most of this time is tracing, which the script's own step has done already.
+            tally.add_watch(clock.now_ns() - began_ns)
 
     def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
         assert self._completion is not None

@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,8 @@ from typing import Any
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _LIBRARIES = ("site-packages", "dist-packages")
+# How the names of cells begin that lie in no file: of IPython in a terminal, of Databricks.
+_CELLS = ("<ipython-input", "<command-")
 # These may be installed in any folder, such as one that PYTHONPATH names.
 _FRAMEWORKS = ("tensorflow", "keras", "torch", "torchvision", "jax", "grain", "numpy")
 _OURS = str(Path(__file__).resolve().parents[1])
@@ -42,7 +45,9 @@ class Place:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is of Python or of an installed package, and not of the user's."""
+    """Whether a file is of Python or of an installed package, and not of the user's: a file, or a notebook's cell."""
+    if file.startswith(_CELLS):
+        return False
     parents = Path(file).parts
     return file.startswith((_STANDARD_LIBRARY, "<", *_frameworks())) or any(part in _LIBRARIES for part in parents)
 
@@ -67,8 +72,11 @@ def users_call(frame: FrameType | None) -> Place | None:
     return None
 
 
-def note_places(owner: type) -> None:
-    """Notes for each object of a class from now on which call of the user's made it; `place_of` returns it."""
+def note_places(owner: type) -> Callable[[], None]:
+    """Notes for each object of a class from now on which call of the user's made it; `place_of` returns it.
+
+    Returns what ends that.
+    """
     original = owner.__init__  # type: ignore[misc]
 
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:
@@ -78,6 +86,7 @@ def note_places(owner: type) -> None:
             object.__setattr__(self, _NOTED, users_call(sys._getframe(1)))
 
     owner.__init__ = __init__  # type: ignore[misc]
+    return lambda: setattr(owner, "__init__", original)
 
 
 def place_of(made: Any) -> Place | None:

@@ -43,7 +43,7 @@ _ARGUMENTS = {
     "DatasetV1Adapter": ("_dataset",),
     "InterleaveDataset": ("_map_func", "_cycle_length", "_block_length"),
     "MapDataset": ("_map_func",),
-    "ShuffleDataset": ("_buffer_size",),
+    "ShuffleDataset": ("_buffer_size", "_seed", "_seed2", "_reshuffle_each_iteration"),
     "ZipDataset": ("_datasets",),
 }
 # Ops that run Python code that may draw. `PyFuncStateless` is none of them: there the user has promised by
@@ -400,11 +400,11 @@ def rebuilt(
     buffers: Mapping[int, int] | None = None,
     without: Collection[int] = (),
     calls_of: Mapping[int, int] | None = None,
+    seed: int | None = 1,
 ) -> list[Any]:
     """Builds the pipeline again, from its traced functions: Python does not trace them a second time.
 
-    A shuffle gets a seed of its own. The pipeline's options are lost: `with_options(dataset.options())` sets them
-    again.
+    The pipeline's options are lost: `with_options(dataset.options())` sets them again.
 
     Args:
       pipeline: from `nodes`.
@@ -415,6 +415,7 @@ def rebuilt(
       buffers: sizes of the buffers of shuffles and prefetches, in elements, by position; as written unless given.
       without: positions of nodes to leave out; each must have one input.
       calls_of: parallel calls of some nodes, by position, where `calls` is "as written".
+      seed: of each shuffle that is built again; None for the user's, which may draw from TensorFlow's global state.
     Returns:
       A dataset for each node. A node that was left out has the dataset of its input.
     Raises:
@@ -435,11 +436,11 @@ def rebuilt(
             with _traced_functions():
                 if calls == "as written" and position in (calls_of or {}):
                     assert calls_of is not None
-                    dataset = _again(node, inputs, new, False, calls_of[position], buffer_size)
+                    dataset = _again(node, inputs, new, False, calls_of[position], buffer_size, seed)
                 elif calls == "as written":
-                    dataset = _as_written(node, inputs, new, same, buffer_size)
+                    dataset = _as_written(node, inputs, new, same, buffer_size, seed)
                 else:
-                    dataset = _again(node, inputs, new, same, calls, buffer_size)
+                    dataset = _again(node, inputs, new, same, calls, buffer_size, seed)
         built.append(behind[position](dataset) if behind and position in behind else dataset)
     return built
 
@@ -481,12 +482,14 @@ def _python_functions() -> Any:
         ) from error
 
 
-def _as_written(node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, buffer_size: int | None) -> Any:
+def _as_written(
+    node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, buffer_size: int | None, seed: int | None
+) -> Any:
     dataset = node.dataset
     if same and buffer_size is None:
         return dataset
     if _class(dataset) == "_ShuffleDataset":
-        return _shuffled(dataset, inputs[0], buffer_size)
+        return _shuffled(dataset, inputs[0], buffer_size, seed)
     if _class(dataset) == "_PrefetchDataset":
         if not hasattr(dataset, "_buffer_size"):
             raise CutError(
@@ -496,9 +499,15 @@ def _as_written(node: Node, inputs: list[Any], new: Mapping[int, Any], same: boo
     return _by_constructor(dataset, new)
 
 
-def _shuffled(dataset: Any, new_input: Any, buffer_size: int | None) -> Any:
-    """Shuffles in another order, which costs the same. Without a seed, `shuffle` would draw from the global state."""
-    return new_input.shuffle(shuffle_buffer_of(dataset) if buffer_size is None else buffer_size, seed=1)
+def _shuffled(dataset: Any, new_input: Any, buffer_size: int | None, seed: int | None) -> Any:
+    """Shuffles with this seed, or with the user's: the second of two that tf.data keeps, both 0 where none is set."""
+    if seed is None and (int(dataset._seed), int(dataset._seed2)) != (0, 0):
+        seed = int(dataset._seed2)
+    return new_input.shuffle(
+        shuffle_buffer_of(dataset) if buffer_size is None else buffer_size,
+        seed=seed,
+        reshuffle_each_iteration=dataset._reshuffle_each_iteration,
+    )
 
 
 def _deterministic(dataset: Any) -> bool | None:
@@ -507,7 +516,13 @@ def _deterministic(dataset: Any) -> bool | None:
 
 
 def _again(
-    node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, calls: int | None, buffer_size: int | None
+    node: Node,
+    inputs: list[Any],
+    new: Mapping[int, Any],
+    same: bool,
+    calls: int | None,
+    buffer_size: int | None,
+    seed: int | None,
 ) -> Any:
     dataset, name = node.dataset, _class(node.dataset)
     if name in _TRANSPARENT:
@@ -527,7 +542,7 @@ def _again(
     if same and buffer_size is None:
         return dataset
     if name == "_ShuffleDataset":
-        return _shuffled(dataset, inputs[0], buffer_size)
+        return _shuffled(dataset, inputs[0], buffer_size, seed)
     if name == "_ZipDataset":
         import tensorflow as tf
 

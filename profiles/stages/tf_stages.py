@@ -285,7 +285,7 @@ class Drain:
 
     def run(self) -> tuple[float, float]:
         """Returns the CPU and the wall time of an element, in microseconds."""
-        iterator = iter(self._dataset)
+        iterator, collects = iter(self._dataset), gc.isenabled()
         gc.disable()
         try:
             next(iterator)  # empties buffers that were filled while nothing was drawn; they are empty at the end, too
@@ -294,7 +294,8 @@ class Drain:
                 next(iterator)
             cpu_ns, wall_ns = clock.own_cpu_ns() - cpu_ns, clock.now_ns() - wall_ns
         finally:
-            gc.enable()
+            if collects:
+                gc.enable()
         return cpu_ns / 1e3 / self.elements, wall_ns / 1e3 / self.elements
 
 

@@ -16,32 +16,41 @@ MS = 1_000_000
 
 
 @pytest.fixture
-def slept_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that stands at 100 ms, and what was slept."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: 100 * MS)
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
+def at_100_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that stands at 100 ms."""
+    monkeypatch.setattr(clock, "now_ns", lambda: 100 * MS)
 
 
-def test_now_is_the_monotonic_clock(slept_s: list[float]) -> None:
-    assert clock.now_ns() == 100 * MS
+def test_now_is_the_monotonic_clock() -> None:
+    before_ns = time.perf_counter_ns()
+    assert before_ns <= clock.now_ns() <= time.perf_counter_ns()
+    assert clock.now_ns(lambda: 100 * MS) == 100 * MS
 
 
-def test_sleep_lasts_until_the_deadline(slept_s: list[float]) -> None:
-    clock.sleep_until_ns(107 * MS)
+def test_a_script_that_stops_the_clock_and_sleeps_no_more_does_not_stop_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: 0)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    before_ns = clock.now_ns()
+    clock.sleep_until_ns(before_ns + 5 * MS)
+    assert clock.now_ns() - before_ns >= 5 * MS
+
+
+def test_sleep_lasts_until_the_deadline(at_100_ms: None) -> None:
+    slept_s: list[float] = []
+    clock.sleep_until_ns(107 * MS, slept_s.append)
     assert slept_s == [0.007]
 
 
 @pytest.mark.parametrize("deadline_ns", [100 * MS, 99 * MS, 0])
-def test_a_deadline_that_has_passed_is_not_slept_for(slept_s: list[float], deadline_ns: int) -> None:
-    clock.sleep_until_ns(deadline_ns)
+def test_a_deadline_that_has_passed_is_not_slept_for(at_100_ms: None, deadline_ns: int) -> None:
+    slept_s: list[float] = []
+    clock.sleep_until_ns(deadline_ns, slept_s.append)
     assert slept_s == []
 
 
 def test_the_canary_is_timed_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([10, 35])
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(readings))
+    monkeypatch.setattr(clock, "now_ns", lambda: next(readings))
     assert clock.canary_ns(turns=3) == 25
 
 

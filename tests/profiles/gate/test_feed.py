@@ -216,3 +216,16 @@ def test_what_fit_gets_repeated_is_measured_in_the_place_of_the_feed():
     assert feed.data is data  # the invariants are read from it
     assert feed.images_served == 40
     assert set(feed.rates()) == {STEADY, EPOCH}
+
+
+@pytest.mark.parametrize(
+    ("feed", "message"),
+    [
+        (a_generator(), "which can be read once"),
+        (a_dataset().repeat(), "must be finite"),
+    ],
+    ids=["a generator", "a dataset without an end"],
+)
+def test_a_feed_that_cannot_be_read_again_is_refused_before_it_is_read(feed, message):
+    with pytest.raises(ValueError, match=message):
+        Feed(feed)

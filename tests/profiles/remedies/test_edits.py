@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import unstall
-from profiles.remedies.edits import TooInvolved, diff, edited, reads_as, source_of
+from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, reads_as, source_of
 from profiles.remedies.remedy import Edit
 from profiles.stages.places import Place
 
@@ -273,3 +273,12 @@ def test_the_diff_of_every_kind_of_file_applies(source, name, tmp_path):
     (tmp_path / "fix.diff").write_bytes(diff(source, new, name).encode())
     subprocess.run(["patch", "-p1", "-s", "-i", "fix.diff"], cwd=tmp_path, check=True, timeout=60)
     assert path.read_bytes() == new.encode()
+
+
+def test_a_file_has_its_place_in_a_diff_and_none_outside_of_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert name_from_here(tmp_path / "scripts" / "train.py") == "scripts/train.py"
+    monkeypatch.chdir(tmp_path / "scripts")
+    with pytest.raises(TooInvolved, match="train.py lies outside of this folder"):
+        name_from_here(tmp_path / "train.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from functools import partial
 
@@ -104,9 +105,23 @@ def test_draws_are_not_compared_and_that_is_noted(torch):
 
 
 def test_the_random_state_of_the_script_stays(torch):
-    before = torch.get_rng_state()
-    data_of(loader_of()).compared(("workers",))
-    assert torch.equal(before, torch.get_rng_state())
+    own = torch.Generator().manual_seed(5)
+    before = torch.get_rng_state(), own.get_state()
+    data = data_of(loader_of(generator=own))
+    data.compared(("workers",))
+    assert torch.equal(before[0], torch.get_rng_state()) and torch.equal(before[1], own.get_state())
+
+
+def test_no_gpu_is_seeded(torch, monkeypatch):
+    ours = os.getpid()
+
+    def manual_seed(seed):
+        assert os.getpid() != ours, "this seeds all GPUs as well"  # PyTorch seeds its workers so
+
+    monkeypatch.setattr(torch, "manual_seed", manual_seed)
+    data = data_of(loader_of())
+    data.compared(("workers",))
+    assert data.remedies[0].effect == "identical"
 
 
 def test_an_iterable_dataset_gets_no_workers_and_the_reason_is_said(torch):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from profiles.measure.batches import FitData
 from profiles.remedies import NEEDS, tf_remedies
+from profiles.remedies.fit_data import data_of
 from profiles.remedies.room import Room
 from profiles.remedies.tf_remedies import TfData
 from profiles.remedies.turns import Failed
@@ -348,6 +349,46 @@ def test_an_epoch_that_begins_by_filling_a_shuffle_needs_what_waiting_needs():
     assert {"cache", "parallel", "shuffle-first"} <= remedies.keys()
     _, remedies = taken_apart(source().shuffle(IMAGES).map(decode).batch(8), needs=["edges"])
     assert not {"cache", "parallel"} & remedies.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "alike"),
+    [({"seed": 3, "reshuffle_each_iteration": False}, True), ({"seed": 3}, False), ({}, None)],
+    ids=["always one order", "another order each epoch", "no seed"],
+)
+def test_what_takes_the_place_of_the_data_shuffles_as_the_data_do(settings, alike):
+    """A script may divide what it shuffles by `take` and `skip`: in another order, both parts would get all images."""
+
+    def orders(dataset):
+        return [[int(label) for _, labels in dataset for label in labels] for _ in range(2)]
+
+    def numbered(index):
+        return tf.ones((2, 2, 3)), index
+
+    dataset = source().map(numbered).shuffle(IMAGES, **settings).batch(8)
+    written, remedied = orders(dataset), orders(taken_apart(dataset)[0].whole(("parallel",)))
+    assert sorted(remedied[0]) == sorted(remedied[1]) == list(range(IMAGES))
+    if alike is None:
+        assert len({*map(tuple, written), *map(tuple, remedied)}) == 4
+    else:
+        assert remedied == written and (remedied[0] == remedied[1]) is alike
+
+
+def test_data_without_an_end_keep_their_batches_and_their_shuffles():
+    endless = source().map(decode).repeat().shuffle(50).batch(8)
+    data, remedies = taken_apart(endless)
+    assert "parallel" in remedies
+    built = data.whole(("parallel",))
+    assert [len(labels) for _, labels in built.take(3)] == [8, 8, 8]
+    assert [size for kind, _, size, *_ in settings(built) if kind == "shuffle"] == [50]
+
+
+def test_a_part_of_the_data_an_epoch_is_no_reason_for_a_cache():
+    data = data_of({"x": PIPELINES["plain"](), "steps_per_epoch": 5}, NEEDS, room=ROOM)
+    assert not any("cache" in remedy.name for remedy in data.remedies)
+    assert any(one.name == "cache" and "steps_per_epoch" in one.reason for one in data.untried)
+    whole = data_of({"x": PIPELINES["plain"](), "steps_per_epoch": 25}, NEEDS, room=ROOM)
+    assert any("cache" in remedy.name for remedy in whole.remedies)
 
 
 def test_an_iterator_for_all_epochs_knows_the_steps_of_an_epoch():

@@ -291,6 +291,16 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
     assert (shown.stdout, shown.returncode) == ("ZeroDivisionError 3\n", 1)
 
 
+def test_an_excepthook_that_fails_is_told_as_python_tells_it(tmp_path):
+    script = write(tmp_path, "import sys\nsys.excepthook = lambda *error: [][1]\n1 / 0\n", keras=False)
+    shown, plain = run(tmp_path, script), run(tmp_path, script, plain=True)
+    own, _, ours = shown.stderr.partition("python -m profiles: ")
+    assert shown.returncode == plain.returncode == 1 and "nothing measured" in ours
+    for line in ("Error in sys.excepthook:", "IndexError", "Original exception was:", "ZeroDivisionError"):
+        assert line in plain.stderr and line in own
+    assert "profiles" not in own
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -135,15 +135,14 @@ def test_a_remedy_that_is_applied_is_measured_beside_the_data_as_written(tried) 
 
 def test_an_earlier_run_is_applied_and_written_as_a_diff_that_applies(tried) -> None:
     folder, _, _ = tried
-    words = ("--apply=out/results.json", "--write", "fix.diff", "--no-ceilings", "--out", "second", "train.py")
-    shown = run(folder, *words)
+    above, name = folder.parent, folder.name  # a script of a subfolder: the diff is applied where the command was typed
+    words = (f"--apply={name}/out", "--write", "fix.diff", "--no-ceilings", "--out", "second", f"{name}/train.py")
+    shown = run(above, *words)
     assert shown.returncode == 0 and "written: fix.diff" in shown.stderr, shown.stderr[-3000:]
-    patched = subprocess.run(
-        ["patch", "-p1", "--dry-run", "-i", "fix.diff"], cwd=folder, capture_output=True, text=True
-    )
+    patched = subprocess.run(["patch", "-p1", "--dry-run", "-i", "fix.diff"], cwd=above, capture_output=True, text=True)
     assert patched.returncode == 0, patched.stdout
-    assert "num_parallel_calls=" in (folder / "fix.diff").read_text()
-    again = run(folder, "--apply=out", "--write", "fix.diff", "train.py")
+    assert "num_parallel_calls=" in (above / "fix.diff").read_text()
+    again = run(above, f"--apply={name}/out", "--write", "fix.diff", f"{name}/train.py")
     assert (again.returncode, "fix.diff exists already" in again.stderr) == (2, True)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.stages.places import note_places
+from profiles.stages.places import is_library, note_places
 from profiles.stages.tf_graph import CutError, kind_of, nodes, serial
 
 
@@ -220,3 +220,29 @@ def test_what_cannot_be_built_again_is_said() -> None:
 def test_kinds_are_what_a_user_writes() -> None:
     assert kind_of(tf.data.Dataset.from_tensor_slices([1])) == "from_tensor_slices"
     assert kind_of(tf.data.Dataset.range(3).padded_batch(2)) == "padded_batch"
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("<ipython-input-3-0a1b2c3d>", False),
+        ("<command-12>", False),
+        ("/tmp/ipykernel_12/34.py", False),
+        ("<frozen importlib._bootstrap>", True),
+        ("<string>", True),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", True),
+    ],
+)
+def test_a_cell_of_a_notebook_is_no_library(file, expected):
+    assert is_library(file) is expected
+
+
+def test_noting_places_ends_where_it_began():
+    class Data:
+        pass
+
+    begun = Data.__init__
+    end = note_places(Data)
+    assert Data.__init__ is not begun
+    end()
+    assert Data.__init__ is begun

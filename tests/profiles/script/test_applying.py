@@ -1,0 +1,69 @@
+"""Remedies put in place of what a script gives to `fit` or loops over: for each call its own, for as long as needed."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from profiles.script.applying import Applied, Wanted
+
+X = np.arange(40, dtype=np.float32).reshape(40, 1)
+Y, OTHER = X + 1, X + 100
+
+
+def applied(*names: str) -> Applied:
+    return Applied([Wanted(names=names)])
+
+
+def fit_arguments(**given: Any) -> dict[str, Any]:
+    return {"x": X, "y": Y, "sample_weight": None, "batch_size": 8, "shuffle": False} | given
+
+
+def labels_of(changed: dict[str, Any]) -> list[float]:
+    return [float(label[0]) for _, labels in changed["x"] for label in labels]
+
+
+def test_the_same_images_with_other_labels_are_other_data() -> None:
+    remedies = applied("own-dataset")
+    first = remedies.to_fit("train.py:3", None, fit_arguments())
+    second = remedies.to_fit("train.py:3", None, fit_arguments(y=OTHER))
+    assert labels_of(first) == Y[:, 0].tolist() and labels_of(second) == OTHER[:, 0].tolist()
+    assert remedies.to_fit("train.py:3", None, fit_arguments())["x"] is first["x"]
+    batches = remedies.to_fit("train.py:3", None, fit_arguments(batch_size=20))["x"]
+    assert len(batches) == 2
+
+
+def test_what_is_held_out_is_validated_on() -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
+    given = fit_arguments(validation_split=0.25, validation_data=None)
+    plain = dict(model.fit(**given, verbose=0).history)
+    changed = applied("own-dataset").to_fit("train.py:3", None, given)
+    assert labels_of(changed) == Y[:30, 0].tolist()
+    remedied = model.fit(**given | changed, verbose=0).history
+    assert remedied.keys() == plain.keys() == {"loss", "val_loss"}
+    assert [remedied[name] for name in plain] == [pytest.approx(losses) for losses in plain.values()]
+
+
+def test_data_of_their_own_for_validation_leave_all_to_training() -> None:
+    given = fit_arguments(validation_split=0.25, validation_data=(X, Y))
+    changed = applied("own-dataset").to_fit("train.py:3", None, given)
+    assert labels_of(changed) == Y[:, 0].tolist() and "validation_data" not in changed
+
+
+@pytest.mark.needs("torch")
+def test_a_loader_that_the_script_drops_is_dropped_with_what_takes_its_place() -> None:
+    from torch.utils.data import DataLoader
+
+    remedies = applied("workers")
+    for _ in range(3):
+        loader = DataLoader(list(range(8)), batch_size=2)  # type: ignore[arg-type, var-annotated]
+        changed = remedies.to_loop("train.py:3", loader)
+        assert changed.num_workers and remedies.to_loop("train.py:3", loader) is changed
+    del loader, changed
+    gc.collect()
+    assert not remedies._made
