@@ -88,14 +88,16 @@ def check_classes(network: Any, class_names: Sequence[str]) -> None:
 
 def encode_names(class_names: Sequence[str]) -> str:
     """Returns the name of a layer that holds the class names; TensorFlow allows letters, digits and `_.\\/>-`."""
-    quoted = (urllib.parse.quote(name, safe="") for name in class_names)
+    quoted = (urllib.parse.quote(os.fsencode(name), safe="") for name in class_names)  # names of folders: any bytes
     return ".".join([_CLASSES, *(name.replace(".", "%2E").replace("~", "%7E").replace("%", ">") for name in quoted)])
 
 
 def decode_names(layer_name: str) -> tuple[str, ...]:
     """Returns the class names in a name of `encode_names`; () for the name of any other layer."""
     begin, *quoted = layer_name.split(".")
-    return tuple(urllib.parse.unquote(name.replace(">", "%")) for name in quoted) if begin == _CLASSES else ()
+    if begin != _CLASSES:
+        return ()
+    return tuple(os.fsdecode(urllib.parse.unquote_to_bytes(name.replace(">", "%"))) for name in quoted)
 
 
 def foreign_layers(model: Any) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def cache_root() -> Path:
     """Returns the folder for generated photos, exports and links: `$UNSTALL_CACHE`, or the user's cache folder."""
     folder = os.environ.get("UNSTALL_CACHE")
     if folder:
-        return Path(folder)
+        return Path(folder).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
 
 

@@ -117,6 +117,7 @@ class _Run:
         self._loops: Loops | None = None
         self._children = Children()
         self._pid = 0
+        self._text: bytes | None = None
 
     def run(self, guard: Guard | None) -> int:
         """Runs the script, and reports on it. Returns its exit code.
@@ -134,6 +135,7 @@ class _Run:
             after_import(library, functools.partial(self.watch_loops, library))
         after_import("tensorflow", _note_datasets)
         source = None if self._edit is None else self._edit[0]
+        self._text = self._read()
         code = run_script(self._arguments.script, self._arguments.arguments, self.report, source=source)
         if self.blocked:
             _leave(code)
@@ -291,10 +293,18 @@ class _Run:
             print_trial(console, held.name, last.samples.trials[held.name], words)
         return last
 
+    def _read(self) -> bytes | None:
+        with contextlib.suppress(OSError):
+            return self._script.read_bytes()
+        return None
+
     def _digest(self) -> str | None:
+        """Returns a digest of the script; None where it cannot be read, or was edited while it ran."""
         from profiles.remedies.edits import source_of
         from profiles.script.applying import digest_of
 
+        if self._read() != self._text:
+            return None
         try:
             return digest_of(source_of(self._script))
         except (OSError, UnicodeDecodeError):

@@ -92,9 +92,9 @@ def images_in(batch: Any) -> int | None:
     """Returns the length of the first tensor of a batch, or of its first list of texts or numbers; None without one."""
     try:
         listed: int | None = None
-        while isinstance(batch, dict | tuple | list):
-            listed = None if isinstance(batch, dict) else len(batch)
-            batch = next(iter(batch.values() if isinstance(batch, dict) else batch), None)
+        while isinstance(batch, Mapping | tuple | list):
+            listed = None if isinstance(batch, Mapping) else len(batch)
+            batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch), None)
         return listed if isinstance(batch, str | bytes | int | float) else int(batch.shape[0])
     except Exception:  # a batch can be any object of the script, and its attributes can run any code
         return None

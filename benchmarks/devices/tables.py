@@ -16,7 +16,7 @@ from models import MODELS, Training
 EFFORTS = ("device", "CPU", "GPU", "°C", "W", "MFLOP/img", "GFLOP/s", "peak%", "model%", "mem%")
 SWEPT = ("img/s", "model", "load%", "predict", "epoch", "peak%")
 LEGEND = {
-    "img/s": "examples trained a second, in steady steps",
+    "img/s": "examples trained a second, over whole epochs",
     "model": "the model alone, on a batch that lies on the device",
     "load%": "share of an epoch that is loading",
     "predict": "examples predicted a second, from a batch that lies on the device",
@@ -129,8 +129,6 @@ def footnotes(results: Sequence[CaseResult]) -> list[str]:
             lines[f"{device_text(result)} is a rate for {size[0]}x{size[1]} images"] = None
         if result.flops_unknown is not None:
             lines[f"FLOPs not counted: {result.flops_unknown}"] = None
-        if result.timing is None:
-            lines[f"{device_text(result)}: img/s are over whole epochs, since steps cannot be seen one by one"] = None
         if result.facts.generated and result.reached is not None:
             lines[f"{result.facts.data} is made up: its accuracy says nothing of the published data"] = None
         if result.reached is not None:

@@ -9,15 +9,13 @@ python -m benchmarks.gate check loader --subject mymodule:make_dataset
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 
 import unstall
 from benchmarks.gate.parser import parser
 from benchmarks.gate.plan import RecordPlan, read_plan
 from benchmarks.gate.results import exit_code
-from benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan, say
-from benchmarks.lab.options import UserError
+from benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
 from profiles.text import Terminal
 
 COMPARE = Command(
@@ -49,12 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = CHECK if arguments.verb == "check" else COMPARE
         return run_plan(command, plan, console, errors, as_json=arguments.json)
 
-    try:
-        return exit_code_of(run, errors, out, "stopped: nothing was decided")
-    except Exception as error:
-        # An uncaught error would make Python exit with 1, which means "regression" here.
-        traceback.print_exc()
-        return say(errors, UserError(f"could not measure: {type(error).__name__}: {error}", exit_code=3))
+    return exit_code_of(run, errors, out, "stopped: nothing was decided")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import secrets
@@ -165,8 +166,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan | Che
     Raises:
       UserError: if an argument is wrong, in one line; with exit code 3 if the baseline's file cannot be used.
     """
-    if not arguments.timeout > 0:
-        raise UserError(f"--timeout must be above 0. Received: {arguments.timeout}.")
+    if not 0 < arguments.timeout < math.inf:
+        raise UserError(f"--timeout must be above 0 seconds, and finite. Received: {arguments.timeout}.")
     read_verb: Mapping[str, Callable[[argparse.Namespace, Path], ComparisonsPlan | CheckPlan | RecordPlan]] = {
         "compare": _compare,
         "ratios": _ratios,

@@ -91,7 +91,7 @@ def _remove_dead(repository: Path) -> None:
     for line in listed.splitlines():
         path = Path(line.removeprefix("worktree "))
         ours = line.startswith("worktree ") and path.parent.name.startswith("unstall-scratch.building-")
-        if ours and path.parent.parent == cache_root() and not path.exists():
+        if ours and path.parent.parent == cache_root().resolve() and not path.exists():
             with contextlib.suppress(subprocess.SubprocessError):
                 _git(repository, "worktree", "remove", "--force", str(path))
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +185,8 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
       out: where the work writes; named if writing fails.
       when_stopped: printed if a signal stops the work.
     Returns:
-      The work's exit code; 2 or 3 after an error, 128 + signal if a signal stopped the work.
+      The work's exit code; 2 or 3 after an error, 128 + signal if a signal stopped the work. 3 also after an error of
+      this program, of which Python would make 1, the exit code of an answer that is bad.
     """
     try:
         with signals():
@@ -197,6 +199,9 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
         return stopped.exit_code
     except OSError as error:
         return say_unwritable(errors, out, error)
+    except Exception as error:
+        traceback.print_exc()
+        return say(errors, UserError(f"could not measure: {type(error).__name__}: {error}", exit_code=3))
 
 
 def say(errors: Console, error: UserError | SourceError) -> int:

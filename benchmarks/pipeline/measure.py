@@ -231,13 +231,14 @@ class Run:
 
     def document(self, *, complete: bool) -> MeasurementDocument:
         """Returns what was measured so far."""
-        backend = next((group.backend for group in self._groups if group.backend), {})
+        backends = [group.backend for group in self._groups if group.backend]
+        gpus = list(dict.fromkeys(gpu for backend in backends for gpu in backend.get("gpus", ())))
         left_out = [left_out for group in self._groups for left_out in group.left_out]
         return Document(
             command=measurements.PIPELINE,
             created=self._created,
             complete=complete,
-            provenance={**self._provenance, **backend},
+            provenance={**self._provenance, **(backends[0] | {"gpus": gpus} if backends else {})},
             plan=measurements.Plan(
                 rounds=self._rounds, data=provenance.without_folder(self._plan.data), baseline=BASELINE
             ),

@@ -107,6 +107,8 @@ class TrainerSession:
             batch_size *= trainers
         assert source.images % batch_size == 0, (images, batch_size)
         config = replace(self._asked.config, image_size=size, batch_size=batch_size)
+        if self._subject.sharded_by == BY_FILES:  # an order and draws of its own
+            config = replace(config, seed=config.seed + self._place.process)
         self._loader = build(config, source)
         return counted(self._loader.data, self._counter, batch_size, delay_ms=self._delay_ms())
 

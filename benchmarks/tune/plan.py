@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -293,8 +294,8 @@ def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
         raise UserError(f"--pipeline needs module:function. Received: {arguments.pipeline!r}.")
     if arguments.classes < 2:
         raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
-    if arguments.budget is not None and not arguments.budget > 0:
-        raise UserError(f"--budget must be above 0 seconds. Received: {arguments.budget}.")
+    if arguments.budget is not None and not 0 < arguments.budget < math.inf:
+        raise UserError(f"--budget must be above 0 seconds, and finite. Received: {arguments.budget}.")
     return _SharedOptions(model=model, device=device, base=_base(arguments), limits=_limits(arguments))
 
 

@@ -131,7 +131,8 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
     text = _choice(chosen, results)
     if faster and exactness is not None and exactness.psnr_db is not None:
         text += f" Its images are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average."
-    shown = [(name, _ratio(result, results)) for name, result in _usual(results)]
+    usual = _usual(results) or [(results.incumbent.name, results.incumbent)]  # none could be measured
+    shown = [(name, _ratio(result, results)) for name, result in usual]
     if faster:
         on_copy = results.on_copy
         if on_copy is not None and (gain := on_copy.again_against(results.incumbent)) is not None:
@@ -290,6 +291,8 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
     of_ready = ""
     if document.plan.device.kind != "gpu":  # there the ready batches were float32 on the host: others may be faster
         of_ready = f" It has {rate / ready:.0%} of the rate with a loader that costs nothing, {ready:,.0f} img/s."
+        if rate > ready:  # they were measured one after the other, and the machine's speed changed
+            of_ready = f" It is as fast as with a loader that costs nothing, {ready:,.0f} img/s before these rounds."
     limits = {
         "compute": "the model itself",
         "cores": "the cores, which loader and model share",

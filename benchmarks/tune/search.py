@@ -341,7 +341,7 @@ class Tuner:
         if chosen.config.storage != "files" or chosen.config.cache == "disk":
             try:
                 self._prepare_s_per_image = self._group.ask("seconds_to_prepare", chosen.config)
-            except JobRefused as error:
+            except (JobRefused, ChildDied) as error:
                 self._unprepared = (LeftOut(who="its copy", reason=f"how long it takes is not known: {error}"),)
 
     def _measure_again(self, name: str) -> None:

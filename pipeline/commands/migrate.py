@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 import textwrap
@@ -85,7 +86,7 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
             f"{path} has no ImageDataGenerator, image_dataset_from_directory or Sequence. Measure it: "
             f"python -m profiles {path}"
         )
-    module = _module_name(path)
+    module = _module_name(path, script)
     cached: dict[str, int] = {}
     compared: dict[str, Compared | str] = {}
     if not arguments.no_compare:
@@ -123,11 +124,12 @@ def _read(path: Path) -> Script:
         raise SourceError(f"{path}{line}: this is no Python that can be read: {error}.") from error
 
 
-def _module_name(path: Path) -> str:
-    """Returns the name of a module that is not there yet, beside the script."""
+def _module_name(path: Path, script: Script) -> str:
+    """Returns the name of a module that is not there yet, beside the script, and that nothing in the script has."""
     stem = path.stem if path.stem.isidentifier() else "images"
     names = (f"{stem}_data{number}" for number in ("", *range(2, 1000)))
-    return next(name for name in names if not path.with_name(f"{name}.py").exists())
+    words = set(re.findall(r"\w+", script.text))
+    return next(name for name in names if name not in words and not path.with_name(f"{name}.py").exists())
 
 
 def _compare(loader: Loader, cached: dict[str, int], errors: Console) -> Compared | str:

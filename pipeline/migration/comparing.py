@@ -157,7 +157,7 @@ class _Module:
         """Returns the dataset of a folder."""
         with contextlib.redirect_stdout(io.StringIO()):  # Keras' utility prints how many files it finds
             passed = {"directory": directory} | ({"batch_size": 32} if ("batch_size" in dict(loader.passed)) else {})
-            return getattr(self._module(replace(loader, repeats=False)), loader.name)(**passed)
+            return getattr(self._module(loader), loader.name)(**passed)
 
     def images_of(self, loader: Loader, directory: str) -> int:
         """Returns how many images the equivalent lists."""

@@ -62,7 +62,14 @@ _OF_DATASETS = (
     "skip",
     "unbatch",
 )
-_STEPS = {"steps_per_epoch", "validation_steps", "steps"}
+# Arguments of `fit`, `evaluate` and `predict` that take data, with those that count the steps of these data.
+_STEPS = {
+    "x": {"steps_per_epoch", "steps"},
+    "generator": {"steps_per_epoch", "steps"},
+    "validation_data": {"validation_steps"},
+}
+# What a script may read of arrays' iterator; other attributes are of files.
+_ATTRIBUTES_OF_ARRAYS = ("batch_size", "n")
 # Names that the written module has for itself.
 _NAMES_OF_MODULE = ("READ", "keras", "list_images", "math", "np", "os", "read_image", "tf")
 _GENERATOR_NAME = "ImageDataGenerator"
@@ -119,7 +126,7 @@ class Loader:
       generator, call: the arguments that are known, by the names of Keras' parameters.
       draws: the augmentation.
       preprocessing: "batch" for a function of `keras.applications`, which takes tensors; "image" for another; or "".
-      repeats: whether the script counts steps itself, so that the data never end.
+      repeated: where the script counts the steps of what is loaded, so that the data there never end.
       attributes: names of `ATTRIBUTES` that the script reads of what it loads.
       node: the call, to be replaced.
     """
@@ -133,7 +140,7 @@ class Loader:
     call: Mapping[str, Any]
     draws: Draws
     preprocessing: str = ""
-    repeats: bool = False
+    repeated: tuple[ast.expr, ...] = ()
     attributes: tuple[str, ...] = ()
     node: ast.Call
 
@@ -254,7 +261,10 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
     name = variable or f"images_{node.lineno}"
     if name in taken:
         name = f"{name}_{node.lineno}"
-    repeats, attributes, by_hand = _uses(script, variable, node) if variable and method in FLOWS else (False, (), [])
+    if variable and method in FLOWS:
+        repeated, attributes, by_hand = _uses(script, variable, node, method)
+    else:
+        repeated, attributes, by_hand = (node,) if _is_counted(script, node) else (), (), []
     loader = Loader(
         name=name,
         line=node.lineno,
@@ -265,7 +275,7 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
         call=call,
         draws=_draws(generator),
         preprocessing=preprocessing,
-        repeats=repeats,
+        repeated=repeated,
         attributes=attributes,
         node=node,
     )
@@ -332,9 +342,29 @@ def _variable(script: Script, node: ast.Call) -> str | None:
     return None
 
 
-def _uses(script: Script, variable: str, call: ast.Call) -> tuple[bool, tuple[str, ...], list[Stays]]:
-    """Returns whether steps are counted, which attributes are read, and what a person has to change."""
-    repeats, attributes, by_hand = False, set(), []
+def _is_counted(script: Script, node: ast.expr) -> bool:
+    """Whether data are given to a call that counts their steps, such as `fit(node, steps_per_epoch=9)`."""
+    above = script.parent(node)
+    name: str | None = "x"
+    if isinstance(above, ast.keyword):
+        name, above = above.arg, script.parent(above)
+    elif not isinstance(above, ast.Call) or above.args[:1] != [node]:
+        return False
+    if not isinstance(above, ast.Call):
+        return False
+    given = {
+        word.arg for word in above.keywords if not (isinstance(word.value, ast.Constant) and word.value.value is None)
+    }
+    return bool(_STEPS.get(name or "", set()) & given)
+
+
+def _uses(
+    script: Script, variable: str, call: ast.Call, method: str
+) -> tuple[tuple[ast.expr, ...], tuple[str, ...], list[Stays]]:
+    """Returns where steps are counted, which attributes are read, and what a person has to change."""
+    repeated: list[ast.expr] = []
+    attributes, by_hand = set(), []
+    known = ATTRIBUTES if method != "flow" else _ATTRIBUTES_OF_ARRAYS
 
     def change(node: ast.expr, what: str, reason: str) -> None:
         by_hand.append(Stays(line=node.lineno, what=what, reason=reason))
@@ -348,7 +378,7 @@ def _uses(script: Script, variable: str, call: ast.Call) -> tuple[bool, tuple[st
         if isinstance(above, ast.keyword):
             above = script.parent(above)
         if isinstance(above, ast.Attribute):
-            if above.attr in ATTRIBUTES:
+            if above.attr in known:
                 attributes.add(above.attr)
             elif above.attr not in _OF_DATASETS:
                 what = f"{variable}.{above.attr}"
@@ -356,13 +386,27 @@ def _uses(script: Script, variable: str, call: ast.Call) -> tuple[bool, tuple[st
                 change(above, what, begins or f"a dataset has none; `next(iter({variable}))` gives a batch")
         elif isinstance(above, ast.Call) and dotted(above.func) == "next":
             change(above, f"next({variable})", f"a dataset is no iterator: `next(iter({variable}))`")
+        elif isinstance(above, ast.Call) and _reads_on(script, above):
+            change(
+                above,
+                f"{dotted(above.func)}({variable})",
+                "the iterator never ends, and the dataset ends with its images",
+            )
         elif isinstance(above, ast.Subscript):
             change(above, f"{variable}[...]", f"a dataset has no index: `next(iter({variable}))` gives a batch")
         elif isinstance(above, ast.For):
             change(node, f"for ... in {variable}", "the iterator never ends, and the dataset ends with its images")
-        elif isinstance(above, ast.Call):
-            repeats = repeats or bool({word.arg for word in above.keywords} & _STEPS)
-    return repeats, tuple(sorted(attributes)), by_hand
+        elif _is_counted(script, node):
+            repeated.append(node)
+    return tuple(repeated), tuple(sorted(attributes)), by_hand
+
+
+def _reads_on(script: Script, call: ast.Call) -> bool:
+    """Whether a call gives an iterator that goes on with what it is given, as `zip` does; not `next(iter(data))`."""
+    name, above = dotted(call.func), script.parent(call)
+    if name == "iter":
+        return not (isinstance(above, ast.Call) and dotted(above.func) == "next")
+    return name in ("enumerate", "map", "zip") or (name or "").startswith("itertools.")
 
 
 def constructors(script: Script, loaders: list[Loader]) -> Iterator[ast.Assign]:

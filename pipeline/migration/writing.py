@@ -32,7 +32,7 @@ def module_text(script: str, loaders: Sequence[Loader], cached_bytes: Mapping[st
         script=script if _PLAIN_NAME.fullmatch(script) else "a script",
         loaders=loaders,
         any_warp=any(loader.draws.rotation or loader.draws.shear for loader in loaders),
-        any_array=any(loader.method == "flow" for loader in loaders),
+        any_numpy=any(loader.method == "flow" or loader.preprocessing == "image" for loader in loaders),
         any_dataset=any(loader.method not in FLOWS for loader in loaders),
         reads_files=any(loader.method == "flow_from_directory" for loader in loaders),
         resizes_smoothly=any(method != "nearest" for method in map(_method, loaders)),
@@ -215,7 +215,8 @@ def _listed(loader: Loader) -> str:
 def _attributes(loader: Loader) -> list[tuple[str, str]]:
     height, width = loader.image_size
     texts = {"batch_size": _batch(loader), "height": height, "width": width, "channels": loader.channels}
-    return [(name, ATTRIBUTES[name].format(**texts)) for name in loader.attributes]
+    codes = ATTRIBUTES | ({"n": "len(x)"} if loader.method == "flow" else {})
+    return [(name, codes[name].format(**texts)) for name in loader.attributes]
 
 
 def _size_text(size: int) -> str:
@@ -239,11 +240,14 @@ def script_text(script: Script, loaders: Sequence[Loader], module: str) -> str:
         code = f"{module}.{loader.name}({', '.join(code for _, code in loader.passed)})"
         end = place(node.end_lineno or 0, node.end_col_offset or 0)
         changes.append((place(node.lineno, node.col_offset), end, code))
+        for data in loader.repeated:
+            behind = place(data.end_lineno or 0, data.end_col_offset or 0)
+            changes.append((behind, behind, ".repeat()"))
     for statement in constructors(script, list(loaders)):
         line = lines[statement.lineno - 1]
         if not line[: statement.col_offset].strip() and ";" not in line:  # it has its lines for itself
             changes.append((starts[statement.lineno - 1], starts[statement.end_lineno or statement.lineno], ""))
-    at = starts[_import_line(script.tree)]
+    at = starts[_import_line(script.tree, min(loader.node.lineno for loader in loaders))]
     line_end = "\r\n" if "\r\n" in script.text else "\n"
     changes.append((at, at, f"import {module}{line_end}"))
     for first, last, code in sorted(changes, reverse=True):
@@ -251,14 +255,19 @@ def script_text(script: Script, loaders: Sequence[Loader], module: str) -> str:
     return text.decode()
 
 
-def _import_line(tree: ast.Module) -> int:
-    """Returns the number of lines before the place of a new import: behind the last import of the module's top."""
+def _import_line(tree: ast.Module, before: int) -> int:
+    """Returns the number of lines before the place of a new import: behind the last of the module's own imports.
+
+    The new one imports TensorFlow: what a script sets before its own import, such as `KERAS_BACKEND`, stays before it.
+
+    Args:
+      before: the first line that needs the new import.
+    """
     last = 0
     for number, node in enumerate(tree.body):
         is_text = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (is_text or isinstance(node, ast.Import | ast.ImportFrom)):
-            break
-        last = node.end_lineno or node.lineno
+        if (is_text or isinstance(node, ast.Import | ast.ImportFrom)) and node.lineno < before:
+            last = node.end_lineno or node.lineno
     return last
 
 

@@ -125,6 +125,7 @@ class ImageSource:
         Part k holds the images k, k + count, k + 2 count and so on: parts have no image in common, and hold all of
         them together. All parts have the same number of images, so that all processes make the same number of steps:
         where `count` does not divide the images, the parts that would be one shorter hold their first image twice.
+        Give each process a `seed` of its own in the config: with one seed all have the same order and draws.
 
         Args:
           number: of the part, from 0.

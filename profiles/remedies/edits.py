@@ -21,6 +21,16 @@ _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
 _IMPORTS = {"tf": "import tensorflow as tf", "gc": "import gc", "os": "import os"}
 # Arguments of `fit` that are data, or say how arrays are cut into batches.
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
+# The places of arguments that may be given by position, by the names of the call and of the argument.
+_POSITIONS = {
+    ("map", "num_parallel_calls"): 1,
+    ("batch", "num_parallel_calls"): 2,
+    ("interleave", "num_parallel_calls"): 3,
+    ("DataLoader", "num_workers"): 5,
+    ("DataLoader", "pin_memory"): 7,
+}
+# Attributes of what a library's call returns that what stands behind the call has not.
+_OF_RESULTS = ("class_names", "file_paths")
 
 
 class TooInvolved(Exception):
@@ -151,6 +161,18 @@ def reads_as(edits: Sequence[Edit]) -> str | None:
     return "\n".join(_changed(source.splitlines(), new.splitlines()))
 
 
+def gives_elements_only(place: Place) -> bool:
+    """Whether the code reads nothing of what a library's call gives but its elements: no part, no attribute."""
+    try:
+        tree = ast.parse(source_of(Path(place.file)))
+        _, statement = _find(tree, place)
+    except (OSError, SyntaxError, ValueError, TooInvolved):
+        return False
+    if isinstance(statement, ast.Assign) and not all(isinstance(target, ast.Name) for target in statement.targets):
+        return False
+    return not any(isinstance(node, ast.Attribute) and node.attr in _OF_RESULTS for node in ast.walk(tree))
+
+
 def _lines(source: str) -> list[str]:
     """Returns the lines as Python counts them: a form feed ends none."""
     return re.findall(r"[^\n]*\n|[^\n]+", source)
@@ -218,19 +240,30 @@ def _holds(statement: ast.stmt, place: Place) -> bool:
 
 
 def _argument(text: _Text, call: ast.Call, argument: str) -> tuple[int, int, str]:
-    name = argument.partition("=")[0]
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            begin, end = text.span(keyword.value)
-            return begin, end, argument.partition("=")[2]
-        if keyword.arg is None:
-            raise TooInvolved(f"line {call.lineno} has ** in its arguments")
-    _, end = text.span(call)
-    inside = text.bytes[: end - 1].rstrip()
-    if inside.endswith(b","):
-        return len(inside), len(inside), f" {argument},"
-    empty = not call.args and not call.keywords
-    return len(inside), len(inside), argument if empty else f", {argument}"
+    """Returns the change that gives a call an argument, such as "num_workers=4", or another value of it."""
+    name, _, value = argument.partition("=")
+    if any(keyword.arg is None for keyword in call.keywords):
+        raise TooInvolved(f"line {call.lineno} has ** in its arguments")
+    if any(isinstance(given, ast.Starred) for given in call.args):
+        raise TooInvolved(f"line {call.lineno} has * in its arguments")
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    position = _POSITIONS.get((called, name), len(call.args))
+    if given is None and position < len(call.args):
+        given = call.args[position]
+    if given is not None:
+        return (*text.span(given), value)
+    close = text.span(call)[1] - 1
+    ends = [text.span(part)[1] for part in (*call.args, *(keyword.value for keyword in call.keywords))]
+    last = max(ends, default=text.bytes.index(b"(", text.span(call.func)[1]) + 1)
+    if last > close:
+        raise TooInvolved(f"line {call.lineno} has a generator as its argument")
+    # Behind the last argument only blanks, a comma, closing brackets and comments can stand.
+    rest = re.sub(rb"#[^\n]*", lambda comment: b" " * len(comment[0]), text.bytes[last:close]).rstrip()
+    at = last + len(rest)
+    if rest.endswith(b","):
+        return at, at, f" {argument},"
+    return at, at, f", {argument}" if ends else argument
 
 
 def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int, str]:
@@ -244,10 +277,12 @@ def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int
         and isinstance(inner, ast.Name)
         and [isinstance(target, ast.Name) and target.id == inner.id for target in statement.targets] == [True]
     )
-    if alone:  # `data = data.shuffle(9)`: the statement goes, with its line
-        begin, end = text.at(statement.lineno, 0), text.span(statement)[1]
-        rest = text.bytes.find(b"\n", end)
-        return begin, len(text.bytes) if rest < 0 else rest + 1, ""
+    begin, end = text.at(statement.lineno, 0), text.span(statement)[1]
+    rest = text.bytes.find(b"\n", end)
+    line_end = len(text.bytes) if rest < 0 else rest + 1
+    before, behind = text.bytes[begin : text.span(statement)[0]], text.bytes[end:line_end].strip()
+    if alone and not before.strip() and (not behind or behind.startswith(b"#")):
+        return begin, line_end, ""  # `data = data.shuffle(9)`: the statement goes, with its line
     _, begin = text.span(inner)
     return begin, text.span(call)[1], ""
 
@@ -276,7 +311,9 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
     arguments: list[tuple[int, int, str | None]] = []
     arguments += [(*text.span(value), name) for name, value in zip(_FED, call.args, strict=False)]
     arguments += [(text.at(word.lineno, word.col_offset), text.span(word.value)[1], word.arg) for word in call.keywords]
-    leave = [name in _FED and name != "x" for _, _, name in arguments]
+    # Keras takes the size of batches for arrays to validate on as well, and ignores it for the dataset.
+    stay = ("x", "batch_size") if any(word.arg == "validation_data" for word in call.keywords) else ("x",)
+    leave = [name in _FED and name not in stay for _, _, name in arguments]
     kept = leave.index(False)  # at the latest that of `x`
     for number, (first, last, _) in enumerate(arguments):
         if leave[number]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ def compare(as_written: Iterable[Any], changed: Iterable[Any]) -> Comparison:
     if Counter(_digests(ours)) == Counter(_digests(others)):
         return Comparison(effect="other order", text="the samples come in another order")
     difference = _largest(ours, others)
-    if difference is not None and difference <= _CLOSE_RATIO * _scale(ours):
+    if difference is not None:
         return Comparison(effect="close", text=f"values differ by up to {difference:.3g}", difference=difference)
     return Comparison(effect="other draws", text="the samples differ")
 
@@ -96,7 +96,7 @@ class Readings:
 
 
 def _leaves(batch: Any) -> list[np.ndarray]:
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return [leaf for key in sorted(batch) for leaf in _leaves(batch[key])]
     if isinstance(batch, (tuple, list)):
         return [leaf for part in batch for leaf in _leaves(part)]
@@ -130,23 +130,24 @@ def _digests(batches: Sequence[Sequence[np.ndarray]]) -> list[bytes]:
 
 
 def _largest(ours: Sequence[Sequence[np.ndarray]], others: Sequence[Sequence[np.ndarray]]) -> float | None:
-    """Returns the largest difference of a value; None where values are no numbers, or whole numbers that differ."""
+    """Returns the largest difference of a value; None where values are not close.
+
+    Whole numbers and texts are close to themselves alone. Floats are close by the largest value of the same part, such
+    as the images, of all batches: labels may be a million times as large.
+    """
     largest = 0.0
-    for batch, other_batch in zip(ours, others, strict=True):
-        for part, other in zip(batch, other_batch, strict=True):
-            if _equal(part, other):
-                continue
-            if part.dtype.kind != "f":
-                return None
-            largest = max(largest, float(np.max(np.abs(part.astype(np.float64) - other))))
+    for parts, other_parts in zip(zip(*ours, strict=True), zip(*others, strict=True), strict=True):
+        pairs = [pair for pair in zip(parts, other_parts, strict=True) if not _equal(*pair)]
+        if any(part.dtype.kind != "f" for part, _ in pairs):
+            return None
+        if any(not np.array_equal(np.isnan(part), np.isnan(other)) for part, other in pairs):
+            return None
+        off = max((float(np.nanmax(np.abs(part.astype(np.float64) - other))) for part, other in pairs), default=0.0)
+        scale = max((float(np.nanmax(np.abs(part))) for part in parts if pairs and part.size), default=0.0)
+        if off > _CLOSE_RATIO * scale:
+            return None
+        largest = max(largest, off)
     return largest
-
-
-def _scale(batches: Sequence[Sequence[np.ndarray]]) -> float:
-    return max(
-        (float(np.max(np.abs(part))) for batch in batches for part in batch if part.dtype.kind == "f" and part.size),
-        default=0.0,
-    )
 
 
 def _difference(shapes: Sequence[Any], others: Sequence[Any]) -> str:

@@ -48,13 +48,13 @@ def data_of(
     if data is not None and hasattr(data, "element_spec"):
         from profiles.remedies.tf_remedies import TfData
 
-        steps = arguments.get("steps_per_epoch")
+        steps, batches = arguments.get("steps_per_epoch"), int(data.cardinality())
         return TfData(
             data,
             needs=needs,
             room=room,
             repeats=steps is None,
-            reads_on=steps is not None and steps < int(data.cardinality()),
+            reads_on=steps is not None and not 0 <= batches <= steps,
             pool_calls=pool_calls,
             epoch_batches=epoch_batches,
             place=place,

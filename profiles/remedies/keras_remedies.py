@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import multiprocessing.dummy
+import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,10 @@ class PyDatasetData:
                 changed["workers"] = {"workers": calls, "max_queue_size": queue}
             if workers < many and not processes:
                 changed["more-workers"] = {"workers": many, "max_queue_size": max(queue, many)}
-            if workers < calls or not processes:
+            if (workers < calls or not processes) and self._forks_draw_alike():
+                reason = "its batches draw random numbers, and Keras' workers, which are forks, would draw alike"
+                self.untried.append(Untried(name="processes", reason=reason))
+            elif workers < calls or not processes:
                 changed["processes"] = {"workers": calls, "use_multiprocessing": True, "max_queue_size": queue}
         elif "edges" in needs and self.edges_by:
             changed["workers"] = {"workers": calls}
@@ -124,6 +128,28 @@ class PyDatasetData:
             changed["threads"] = {"workers": calls, "use_multiprocessing": False, "max_queue_size": queue}
         self._changed = changed
         return tuple(self._remedy(name, settings) for name, settings in self._changed.items())
+
+    def _forks_draw_alike(self) -> bool:
+        """Whether a batch depends on what forks have in common: the random states of Python and NumPy, or a counter.
+
+        Keras' old generators count their batches, and add that to their seed.
+        """
+        states, seen = (random.getstate(), np.random.get_state()), getattr(self._dataset, "total_batches_seen", None)
+        readings = []
+        try:
+            for seed in (1, 1, 2):
+                random.seed(seed)
+                np.random.seed(seed)
+                readings.append([np.array(leaf) for leaf in keras.tree.flatten(self._dataset[0])])
+        except Exception:  # code of the user's, which shows its error where the data are read
+            return False
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            if seen is not None:
+                self._dataset.total_batches_seen = seen
+        again, drawn = (compare([readings[0]], [reading]).effect for reading in readings[1:])
+        return drawn != "identical" if again == "identical" else seen is not None
 
     def _remedy(self, name: str, settings: Mapping[str, Any]) -> Remedy:
         variable = self._name or "data"

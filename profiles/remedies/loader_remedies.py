@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -265,7 +265,7 @@ def _ready(workers: int, each: int | None) -> int:
 def _as_numpy(batch: Any) -> Any:
     if isinstance(batch, torch.Tensor):
         return batch.detach().cpu().numpy()
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: _as_numpy(value) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
         return tuple(_as_numpy(part) for part in batch)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from profiles import clock
-from profiles.remedies.edits import reads_as
+from profiles.remedies.edits import gives_elements_only, reads_as
 from profiles.remedies.equality import compare
 from profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
 from profiles.remedies.room import Room
@@ -228,6 +228,9 @@ class Finder:
         """Returns the edit of the call that made a node; none where it is not known, or makes other nodes too."""
         place = place_of(self._nodes[at].dataset)
         if place is None or (kind in ("argument", "remove") and not self._is_own(at)):
+            return []
+        of_library = not hasattr(tf.data.Dataset, place.called)  # such as `image_dataset_from_directory`
+        if kind in ("behind", "option") and of_library and not gives_elements_only(place):
             return []
         return [Edit(place=place, kind=kind, text=text)]
 

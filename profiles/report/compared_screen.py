@@ -121,7 +121,8 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
         text += f" With the same images: {_times(same[0])}."
     ratio, first = _first_of(group, verdict)
     name = first.subject.variant
-    if fastest.again and ratio > fastest.measured_ratio and name != fastest.change:
+    again = {advice.change for advice in verdict.advice if advice.again}
+    if fastest.again and ratio > fastest.measured_ratio and name not in again:
         text += f" {name} may be as fast: {ratio:.2f}x in the rounds before."
     return Line(label="FASTEST", text=text)
 

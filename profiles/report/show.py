@@ -124,6 +124,9 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     else:
         print_document(Terminal(), document, kind, derived, details=arguments.details)
+    if not document.complete:
+        text = "this run was stopped before its end: the above is of what was measured by then"
+        Terminal(stderr=True).print(text, style="dim", highlight=False, markup=False)
     if other_version := judged_by(document):
         Terminal(stderr=True).print(other_version, style="dim", highlight=False, markup=False)
     return 0
@@ -148,7 +151,15 @@ def _refused_if_it_does_not_follow(*files: Path) -> Iterator[None]:
         yield
     except UnicodeEncodeError:  # the terminal's encoding lacks a letter: no fault of the file
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        UndefinedError,
+    ) as error:
         names, reason = " or ".join(map(str, files)), " ".join(str(error).split())
         raise DocumentError(
             f"{names}: samples and plan contradict each other ({type(error).__name__}: {reason})."

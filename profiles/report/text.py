@@ -96,11 +96,11 @@ def _buffer(stage: Stage) -> str:
     return _setting(stage, stage.buffer_size) + full
 
 
-def _bytes(count: int) -> str:
+def _bytes(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000 or unit == "MB":
             return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
-        count //= 1000
+        count /= 1000
     raise AssertionError
 
 
@@ -117,11 +117,11 @@ def _lines(table: StageTable, unit: Unit, *, rates: bool) -> list[str]:
         )
     if table.storage is not None:
         lines.append(f"Its files lie on {table.storage.text}.")
-    buffers = {stage.name: stage.buffer_bytes for stage in table.stages}
-    if sum(buffers.values()) >= _LARGE_BUFFERS:
-        largest = max(buffers, key=buffers.__getitem__)
-        total, most = _bytes(sum(buffers.values())), _bytes(buffers[largest])
-        lines.append(f"Full buffers hold {total} of memory, that of {largest} {most}.")
+    total = sum(stage.buffer_bytes for stage in table.stages)
+    if total >= _LARGE_BUFFERS:
+        largest = max(table.stages, key=lambda stage: stage.buffer_bytes)
+        most = _bytes(largest.buffer_bytes)
+        lines.append(f"Full buffers hold {_bytes(total)} of memory, that of {largest.name} {most}.")
     if table.tail is not None:
         slowest = ", ".join(f"{image.name} ({image.us / 1e3:,.1f} ms)" for image in table.tail.slowest[:3])
         lines.append(

@@ -160,7 +160,7 @@ def _cause(first: Sequence[Sample], last: Sequence[Sample], slower_s: float) -> 
     edges_s = slower_s - waits_s - steps_s
     parts = {"waiting for batches": waits_s, "the steps themselves": steps_s, "the edges of epochs": edges_s}
     name, most_s = max(parts.items(), key=lambda part: part[1])
-    return "; ".join([f"{most_s / slower_s:.0%} of it is {name}", *_seen(pairs)])
+    return "; ".join([f"{min(most_s / slower_s, 1):.0%} of it is {name}", *_seen(pairs)])
 
 
 def _seen(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:

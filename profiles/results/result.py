@@ -63,7 +63,8 @@ class Result:
     @property
     def model_images_per_sec(self) -> float | None:
         """Images per second of the model alone; None where the model alone was not measured."""
-        return self.compute_images_per_sec if self.of("resident") else None
+        alone = self.of("bare") or self.of("resident")
+        return 1 / geometric_mean([sample.s_per_image for sample in alone]) if alone else None
 
     @property
     def is_least(self) -> bool:

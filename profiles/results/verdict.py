@@ -206,13 +206,12 @@ def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]
     Where both were measured again, after the fastest had been chosen, the ratio is that of those rounds.
     """
     pairs = [by_shared_rounds(rival.by_round(), result.by_round()) for rival in rivals]
-    ratios_and_advice = [
-        (geometric_mean(rival_rates) / geometric_mean(rates), _advice(rival, result, rival_rates, rates))
+    advice = [
+        _advice(rival, result, rival_rates, rates)
         for rival, (rival_rates, rates), faster in zip(rivals, pairs, significantly_above(pairs), strict=True)
         if faster
     ]
-    fastest_first = sorted(ratios_and_advice, key=lambda ratio_and_advice: -ratio_and_advice[0])
-    return tuple(advice for _, advice in fastest_first if advice.significant)
+    return tuple(sorted((one for one in advice if one.significant), key=lambda one: -one.measured_ratio))
 
 
 def _advice(rival: Result, result: Result, rival_rates: Sequence[float], rates: Sequence[float]) -> Advice:

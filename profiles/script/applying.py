@@ -172,6 +172,9 @@ class Applied:
         settings = ("batch_size", "shuffle", "steps_per_epoch", "validation_split")
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
         if key not in self._made:
+            import keras
+            import numpy as np
+
             from profiles.measure.batches import FitData
             from profiles.remedies.fit_data import data_of, parts_of
 
@@ -190,9 +193,10 @@ class Applied:
             if "x" in changed and "y" in arguments and hasattr(changed["x"], "element_spec"):
                 changed |= {"y": None, "sample_weight": None}
                 _, held_out = parts_of(arguments)
-                if held_out is not None:
-                    changed |= {"validation_split": 0.0, "validation_data": held_out}
-            self._made[key] = given, changed
+                if held_out is not None:  # copies: views of the script's arrays would hold these
+                    copies = keras.tree.map_structure(np.array, held_out)
+                    changed |= {"validation_split": 0.0, "validation_data": copies}
+            self._keep_while_there(key, given, changed)
         changed = self._made[key][1]
         if changed:
             self.done[place] = ", ".join(names)
@@ -213,17 +217,21 @@ class Applied:
                 self.failed[place] = str(error)
                 return loader
             self.done[place] = ", ".join(names)
-            self._keep_while_there(key, loader, new)
+            self._keep_while_there(key, (loader,), new)
         return self._made[key][1]
 
-    def _keep_while_there(self, key: Hashable, loader: Any, new: Any) -> None:
-        """Keeps what takes a loader's place until the script drops the loader, and with it its worker processes."""
+    def _keep_while_there(self, key: Hashable, given: tuple[Any, ...], new: Any) -> None:
+        """Keeps what takes the place of data until the script drops the first of these: a loader, or the images.
+
+        With a loader its worker processes end, and with arrays their copies.
+        """
+        first, *others = given
         try:
-            weakref.finalize(loader, self._made.pop, key, None).atexit = False
+            weakref.finalize(first, self._made.pop, key, None).atexit = False
         except TypeError:  # no weak reference to it is possible
-            self._made[key] = loader, new
+            self._made[key] = given, new
         else:
-            self._made[key] = None, new
+            self._made[key] = others, new
 
     def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:
         """Returns the names, if the data have remedies of these names."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import multiprocessing
 import sys
 import threading
@@ -474,13 +473,8 @@ class _Caller:
 
 
 def _epoch_batches(watch: Watch) -> int | None:
-    """Returns how many batches a whole epoch had; None where none was whole, or what a batch holds is not known."""
-    whole = [
-        math.ceil(record.images / record.batch_size)
-        for record in watch.records
-        if record.whole and record.images and record.batch_size
-    ]
-    return whole[-1] if whole else None
+    """Returns how many batches the last whole epoch had, one a step; None where none was whole."""
+    return next((record.steps for record in reversed(watch.records) if record.whole and record.steps), None)
 
 
 def _took_ns(watch: Watch) -> int:

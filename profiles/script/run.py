@@ -108,9 +108,15 @@ def run_script(
 def wait_for_threads() -> None:
     """Waits for the threads that Python waits for at its end, except those of executors, which may be idle for ever."""
     of_executors = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", {})
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon and thread not in of_executors:
-            thread.join()
+    main: Any = threading.main_thread()
+    # Python calls its main thread ended before it waits: a thread may run for as long as the main thread does.
+    main.is_alive, main.join = lambda: False, lambda timeout=None: None
+    try:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon and thread not in of_executors:
+                thread.join()
+    finally:
+        del main.is_alive, main.join
 
 
 def _exit_code(ended_by: BaseException | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import weakref
 from collections import deque
@@ -351,6 +352,8 @@ class Stepper:
         tf.data also knows the pauses between batches. They do not say how long steps wait, since TensorFlow draws the
         next batch while it computes.
         """
+        if inspect.isgenerator(iterator):  # of `train_on_batch` in a callback
+            return original(iterator)
         before_ns = clock.now_ns()
         result = original(iterator)
         if self._synchronise is not None:

@@ -75,6 +75,7 @@ def test_class_names_come_back_from_a_name_that_tensorflow_takes(names):
 
 def test_plain_names_can_be_read_in_the_layer_s_name():
     assert encode_names(("cats", "dogs")) == "classes.cats.dogs"
+    assert decode_names(encode_names(("caf\udce9", "dogs"))) == ("caf\udce9", "dogs")  # a folder that is no UTF-8
 
 
 def test_another_layer_s_name_holds_no_classes():

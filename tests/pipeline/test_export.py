@@ -632,6 +632,52 @@ def test_a_file_that_is_read_in_windows_cannot_be_written(values, photos, monkey
     export(dataclasses.replace(config, shuffle_buffer=0), from_folder(photos))  # in order: no windows
 
 
+def test_a_folder_for_validation_is_read_with_its_own_files_and_refused_with_other_classes(few, photos, tmp_path):
+    script = script_of(CONFIGS["composed"], few)
+    for folder in photos.iterdir():
+        (tmp_path / folder.name).mkdir()
+        shutil.copy(next(folder.iterdir()), tmp_path / folder.name)
+    (tmp_path / "discs" / ".DS_Store").write_bytes(b"no image")
+    assert sum(len(labels) for _, labels in script["make_dataset"](str(tmp_path), training=False)) == 2
+    (tmp_path / "Squares").mkdir()
+    assert len(script["list_images"](str(tmp_path))[0]) == 2
+    (tmp_path / "Squares" / "1.jpg").write_bytes(b"")
+    with pytest.raises(ValueError, match="has a folder 'Squares', which is none of the classes discs, stripes"):
+        script["make_dataset"](str(tmp_path), training=False)
+
+
+def test_a_copy_of_other_classes_is_refused(few, tmp_path):
+    config = CONFIGS["raw"]
+    script = script_of(config, few)
+    other = dataclasses.replace(few, class_names=("discs", "squares"))
+    materialize(other, tmp_path / "copy", "raw", config)
+    with pytest.raises(ValueError, match="has the classes discs, squares, and its labels are of these; here they are"):
+        script["make_dataset"](str(tmp_path / "copy"), training=False)
+
+
+def test_a_script_for_jpegs_reads_another_format_of_another_folder(few, tmp_path):
+    script = script_of(dataclasses.replace(BASE, decode="scaled"), few)
+    for name in few.class_names:
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (90, 70)).save(tmp_path / name / "1.png")
+    [(images, _)] = script["make_dataset"](str(tmp_path), training=False)
+    assert len(images) == 2
+
+
+def test_a_webp_with_transparency_is_served(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (90, 70), (200, 10, 10)).save(tmp_path / name / "1.jpg")
+    Image.new("RGBA", (90, 70), (200, 10, 10, 128)).save(tmp_path / "a" / "2.webp", lossless=True, exact=True)
+    source = from_folder(tmp_path)
+    config = dataclasses.replace(BASE, augmentation=None, shuffle_buffer=0)
+    with build(config, source) as loader:
+        served = epochs(loader.data)
+        assert_same(epochs(script_of(config, source)["make_dataset"]()), served)
+    [(images, _)] = served[0]
+    assert np.allclose(images[1], np.array([200, 10, 10]) / 255, atol=0.02) and source.images == 3
+
+
 def test_arrays_in_memory_cannot_be_written():
     with pytest.raises(ExportError, match="arrays in memory are not there"):
         export(BASE, from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])))

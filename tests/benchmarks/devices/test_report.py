@@ -103,7 +103,6 @@ def test_footnotes_say_what_was_drawn_out_or_made_up_or_not_counted_once() -> No
     assert footnotes([a_row(EMULATED)]) == ["* emulated:5000: an epoch, extrapolated from windows of training"]
     named = parse_device("emulated:a100-resnet50")
     assert footnotes([a_row(named)])[-1] == "emulated:a100-resnet50 is a rate for 224x224 images"
-    assert "cpu: img/s are over whole epochs" in footnotes([dataclasses.replace(row, timing=None)])[2]
 
 
 def test_an_experiment_is_printed_within_80_columns() -> None:

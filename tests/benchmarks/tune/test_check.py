@@ -136,7 +136,10 @@ def test_a_check_that_was_stopped_says_nothing_of_its_last_target():
     [checked] = derive(document).targets
     assert (checked.against, checked.exit_code) == (None, 4)
     two = replace(document.samples, targets=document.samples.targets * 2)
-    assert [checked.exit_code for checked in derive(replace(document, samples=two)).targets] == [0, 4]
+    results = derive(replace(document, samples=two))
+    assert [checked.exit_code for checked in results.targets] == [0, 4] and results.exit_code == 4
+    missed = replace(results.targets[0], against=(0.9, (0.85, 0.95)))
+    assert (missed.exit_code, replace(results, targets=(missed, results.targets[1])).exit_code) == (1, 1)
     assert derive(a_check_document(everything={}, complete=False)).targets == ()
 
 

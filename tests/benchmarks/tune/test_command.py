@@ -135,8 +135,9 @@ def test_names_of_the_small_space_are_all_different():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--budget", "0"], "--budget must be above 0 seconds. Received: 0.0."),
-        (["--budget", "nan"], "--budget must be above 0 seconds. Received: nan."),
+        (["--budget", "0"], "--budget must be above 0 seconds, and finite. Received: 0.0."),
+        (["--budget", "nan"], "--budget must be above 0 seconds, and finite. Received: nan."),
+        (["--budget", "inf"], "--budget must be above 0 seconds, and finite. Received: inf."),
         (["--memory-limit", "lots"], "--memory-limit needs a size, such as 500MB or 2GB. Received: 'lots'."),
         (["--disk-limit=-1GB"], "--disk-limit needs a size, such as 500MB or 2GB. Received: '-1GB'."),
         (["--model", "cats-dogs-65"], "--model 'cats-dogs-65' is not a model. Did you mean 'cats-dogs-64'?"),

@@ -114,17 +114,43 @@ def test_what_the_script_does_with_an_iterator_is_kept_or_told() -> None:
         f"{FLOW}train = ImageDataGenerator().flow_from_directory('x')\n"
         "model.fit(train, steps_per_epoch=train.samples // 32)\nprint(train.class_indices)\n"
         "x, y = next(train)\ntrain.reset()\nx, y = train[0]\nfor x, y in train:\n    break\n"
+        "both = zip(train, train)\nx, y = next(iter(train))\n"
     )
     [loader], stays = loaders_of(Script(text))
-    assert loader.repeats and loader.attributes == ("class_indices", "samples")
+    assert len(loader.repeated) == 1 and loader.attributes == ("class_indices", "samples")
     assert [(stay.line, stay.what) for stay in stays] == [
         (5, "next(train)"),
         (6, "train.reset"),
         (7, "train[...]"),
         (8, "for ... in train"),
+        (10, "zip(train)"),
+        (10, "zip(train)"),
     ]
     [plain], _ = loaders_of(Script(f"{FLOW}train = ImageDataGenerator().flow_from_directory('x')\nmodel.fit(train)\n"))
-    assert not plain.repeats and plain.attributes == ()
+    assert plain.repeated == () and plain.attributes == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("fit(a, epochs=5, validation_data=b, validation_steps=50)", ["b"]),
+        ("fit(a, steps_per_epoch=100, validation_data=b)", ["a"]),
+        ("fit(a, steps_per_epoch=9, validation_data=b, validation_steps=3)", ["a", "b"]),
+        ("fit(x=a, steps_per_epoch=len(a), validation_data=b, validation_steps=None)", ["a"]),
+        ("predict(b)", []),
+        ("evaluate(b, steps=4)", ["b"]),
+    ],
+)
+def test_data_never_end_only_where_their_own_steps_are_counted(call: str, expected: list[str]) -> None:
+    made = "ImageDataGenerator().flow_from_directory"
+    loaders, _ = loaders_of(Script(f"{FLOW}a = {made}('x')\nb = {made}('y')\nmodel.{call}\n"))
+    assert [loader.name for loader in loaders for _ in loader.repeated] == expected
+
+
+def test_arrays_have_a_number_and_no_files() -> None:
+    text = f"{FLOW}a = ImageDataGenerator().flow(x, y)\nprint(a.n, a.batch_size, a.filenames)\n"
+    [loader], [stays] = loaders_of(Script(text))
+    assert loader.attributes == ("batch_size", "n") and stays.what == "a.filenames"
 
 
 def test_preprocessing_of_keras_takes_batches_and_a_function_of_ones_own_images() -> None:

@@ -149,7 +149,12 @@ def test_arrays_are_augmented_anew_in_each_epoch_and_never_end_where_steps_are_c
     )
     module = module_of(text, tmp_path)
     x, y = np.random.default_rng(0).random((10, 8, 8, 3)).astype("float32"), np.arange(10)
-    images, labels = zip(*((images.numpy(), labels.numpy()) for images, labels in module.a(x, y).take(4)), strict=True)
+    images, labels = zip(
+        *((images.numpy(), labels.numpy()) for images, labels in module.a(x, y).repeat().take(4)), strict=True
+    )
+    [loader, _], _ = loaders_of(Script(text))
+    assert "model.fit(a.repeat(), steps_per_epoch=2)" in script_text(Script(text), [loader], "data")
+    assert module_of(text.replace("model.fit", "print(a.n)\nmodel.fit"), tmp_path).a(x, y).n == 8
     assert np.concatenate(labels).tolist() == [2, 3, 4, 5, 6, 7, 8, 9] * 2
     assert np.abs(images[0] - images[2]).mean() > 0.01
     assert np.array_equal(np.concatenate([batch.numpy() for batch in module.b(x)]), x)
@@ -162,10 +167,33 @@ def test_a_function_of_ones_own_is_called_for_each_image(photos: Path, tmp_path:
 
     def mine(image: np.ndarray) -> np.ndarray:
         shapes.append(image.shape)
-        return image * 0 + 5
+        return (image * 0 + 5).astype(np.float64)  # Keras takes any numbers
 
     images, _ = next(iter(module_of(text, tmp_path).a(str(photos), 4, mine)))
     assert images.shape == (4, 8, 8, 3) and float(tf.reduce_mean(images)) == 5 and set(shapes) == {(8, 8, 3)}
+
+
+def test_what_a_script_sets_before_it_imports_keras_stays_before_the_new_import(tmp_path: Path) -> None:
+    text = (
+        "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n"
+        f"import keras\n{FLOW}train_data = ImageDataGenerator().flow_from_directory(folder)\n"
+    )
+    (tmp_path / "train.py").write_text(text)
+    assert main(["migrate", str(tmp_path / "train.py"), "--no-compare"]) == 0
+    script = Script(text)
+    loaders, _ = loaders_of(script)
+    assert script_text(script, loaders, "other").splitlines()[1:5] == [
+        "os.environ['KERAS_BACKEND'] = 'jax'",
+        "import keras",
+        FLOW.rstrip(),
+        "import other",
+    ]
+
+
+def test_the_module_has_no_name_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(f"{FLOW}train_data = ImageDataGenerator().flow_from_directory(folder)\n")
+    assert main(["migrate", str(tmp_path / "train.py"), "--no-compare"]) == 0
+    assert "flow_from_directory -> train_data2.train_data." in capsys.readouterr().out
 
 
 SCRIPT = """#!/usr/bin/env python

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import unstall
-from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, reads_as, source_of
+from profiles.remedies.edits import TooInvolved, diff, edited, gives_elements_only, name_from_here, reads_as, source_of
 from profiles.remedies.remedy import Edit
 from profiles.stages.places import Place
 
@@ -74,6 +74,57 @@ def test_the_text_reads_as_it_should(edits, expected):
     assert changed_lines(*(edit(*one) for one in edits)) == expected
 
 
+@pytest.mark.parametrize(
+    ("call", "argument", "expected"),
+    [
+        (
+            "DataLoader(data,\n    8,  # per GPU\n)",
+            "num_workers=4",
+            "DataLoader(data,\n    8, num_workers=4,  # per GPU\n)",
+        ),
+        (
+            "DataLoader(data,\n    size=8  # per GPU\n)",
+            "num_workers=4",
+            "DataLoader(data,\n    size=8, num_workers=4  # per GPU\n)",
+        ),
+        ("DataLoader(  # nothing\n)", "num_workers=4", "DataLoader(num_workers=4  # nothing\n)"),
+        ("DataLoader((data))", "num_workers=4", "DataLoader((data), num_workers=4)"),
+        ("DataLoader(data, 32, True, None, None, 0)", "num_workers=4", "DataLoader(data, 32, True, None, None, 4)"),
+        ("ds.map(parse, tf.data.AUTOTUNE)", "num_parallel_calls=2", "ds.map(parse, 2)"),
+        ("ds.batch(8, True)", "num_parallel_calls=2", "ds.batch(8, True, num_parallel_calls=2)"),
+        ("ds.interleave(read, 4, 1, 3)", "num_parallel_calls=2", "ds.interleave(read, 4, 1, 2)"),
+    ],
+)
+def test_an_argument_stands_behind_the_last_or_in_its_place(call, argument, expected):
+    source = f"loader = {call}\n"
+    name = call.partition("(")[0].rpartition(".")[2]
+    assert edited(source, [edit(name, "argument", argument, source)]) == f"loader = {expected}\n"
+
+
+@pytest.mark.parametrize("call", ["DataLoader(*given)", "DataLoader(one for one in data)"])
+def test_arguments_of_which_the_places_are_not_known_are_too_involved(call):
+    source = f"loader = {call}\n"
+    with pytest.raises(TooInvolved):
+        edited(source, [edit("DataLoader", "argument", "num_workers=4", source)])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train = load('photos')\nmodel.fit(train)\n", True),
+        ("model.fit(load('photos'))\n", True),
+        ("train = load('photos')\nnames = train.class_names\n", False),
+        ("train, test = load('photos', subset='both')\n", False),
+    ],
+)
+def test_what_a_library_gives_may_have_more_than_elements(text, expected, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    place = place_of("load", text)
+    place = Place(file=str(path), line=place.line, end_line=place.end_line, end_column=place.end_column)
+    assert gives_elements_only(place) is expected
+
+
 def test_a_call_over_several_lines_and_letters_of_several_bytes_are_found():
     source = SOURCE.replace("load)  #", 'load, name="ü")  #')
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
@@ -93,6 +144,8 @@ def test_a_call_over_several_lines_and_letters_of_several_bytes_are_found():
 
 def test_a_statement_that_only_removes_goes_with_its_line():
     assert edited(SOURCE, [edit("shuffle", "remove")]) == SOURCE.replace("    ds = ds.shuffle(100)\n", "")
+    source = "ds = ds.map(load); ds = ds.shuffle(5); steps = len(ds)\n"
+    assert edited(source, [edit("shuffle", "remove", source=source)]) == source.replace("ds.shuffle(5)", "ds")
 
 
 def test_equal_edits_count_once_and_options_get_a_free_name():
@@ -121,6 +174,11 @@ def test_equal_edits_count_once_and_options_get_a_free_name():
             "model.fit(batch_size=8, y=Y, verbose=0, x=X, shuffle=True)",
             "a({data})",
             "model.fit(verbose=0, x=a((X, Y)))",
+        ),
+        (
+            "model.fit(X, batch_size=512, validation_data=V)",
+            "a({data})",
+            "model.fit(a(X), batch_size=512, validation_data=V)",
         ),
     ],
 )

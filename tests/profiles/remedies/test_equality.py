@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+
 import numpy as np
 import pytest
 
@@ -81,3 +83,22 @@ def test_what_two_readings_differ_by_anyway_is_no_effect(again, changed, expecte
     readings = Readings(lambda names: batches(next(read), np.zeros(6)))
     assert readings.compared(("a",)).effect == expected
     assert bool(readings.notes) is noted
+
+
+def test_labels_a_million_times_as_large_make_no_images_close():
+    prices = np.full(6, 5e5, np.float32)
+    assert compare(batches(labels=prices), batches(IMAGES[:, ::-1], prices)).effect == "other draws"
+    assert compare(batches(labels=prices), batches(IMAGES + np.float32(0.001), prices)).effect == "close"
+
+
+def test_a_value_that_is_no_number_in_one_alone_is_never_close():
+    broken = IMAGES.copy()
+    broken[0, 0, 0, 0] = np.nan
+    assert compare(batches(), batches(broken)).effect == "other draws"
+    both = broken + np.float32(0.001)
+    assert compare(batches(broken), batches(both)).effect == "close"
+
+
+def test_batches_may_be_any_mappings():
+    given = [UserDict({"images": images, "labels": labels}) for images, labels in batches()]
+    assert compare(given, given).effect == "identical"

@@ -22,6 +22,16 @@ LABELS = np.arange(64, dtype=np.float32)
 ROOM = Room(calls=2, memory_bytes=1e9, disk_bytes=1e9)
 
 
+class Drawing(keras.utils.PyDataset):
+    """Batches with random numbers of NumPy's own state."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return IMAGES[:8] + np.random.random((8, 4)).astype(np.float32), LABELS[:8]
+
+
 class Batches(keras.utils.PyDataset):
     """Batches of arrays; with `draws` of other values each time, with `shared` from a state that all threads change."""
 
@@ -106,6 +116,18 @@ def test_what_the_dataset_does_at_the_end_of_an_epoch_is_done():
 
 def test_a_state_that_threads_share_breaks_the_claim():
     assert py_data(Batches(shared=True)).compared(("workers",)).effect == "other draws"
+
+
+def test_processes_that_would_all_draw_the_same_are_not_offered():
+    before = np.random.get_state()[1].tolist()
+    photos = np.random.default_rng(0).random((16, 8, 8, 3)).astype(np.float32)
+    generator = tf.keras.preprocessing.image.ImageDataGenerator(horizontal_flip=True, rotation_range=40)
+    for data in (Drawing(), generator.flow(photos, batch_size=8, seed=3)):
+        remedies = py_data(data)
+        assert "processes" not in [remedy.name for remedy in remedies.remedies]
+        assert "would draw alike" in remedies.untried[0].reason
+    assert data.total_batches_seen == 0 and np.random.get_state()[1].tolist() == before
+    assert "processes" in [remedy.name for remedy in py_data(Batches(draws=True)).remedies]  # from the system
 
 
 def test_draws_are_not_compared_and_that_is_noted():

@@ -67,3 +67,14 @@ def test_a_loader_that_the_script_drops_is_dropped_with_what_takes_its_place() -
     del loader, changed
     gc.collect()
     assert not remedies._made
+
+
+def test_arrays_that_the_script_drops_are_dropped_with_their_copies() -> None:
+    remedies = applied("own-dataset")
+    for fold in range(3):
+        images = X[fold:]
+        assert remedies.to_fit("train.py:3", None, fit_arguments(x=images, y=Y[fold:], validation_split=0.25))
+        assert len(remedies._made) == 1
+        del images
+    gc.collect()
+    assert not remedies._made
