@@ -120,7 +120,6 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "border": _BORDERS[config.augmentation.fill_mode] if config.augmentation is not None else "",
         "layers": _layers(config),
         "jpeg_only": source.formats == ("JPEG",),
-        "has_webp": "WEBP" in source.formats,
         "skipped": [skipped.file for skipped in source.skipped],
         "shuffles": config.shuffle_buffer > 0,
         "long_epoch": source.images > LONG_EPOCH,

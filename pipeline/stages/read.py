@@ -96,17 +96,11 @@ def decode(encoded: Any, formats: tuple[str, ...], config: PipelineConfig) -> An
         if config.decode == "scaled":
             return decode_scaled(encoded, config.image_size)
         return tf.io.decode_jpeg(encoded, channels=3)
-    if "WEBP" in formats:  # of a WebP with transparency TensorFlow does not decode the colours alone
-        is_webp = tf.strings.substr(encoded, 8, 4) == b"WEBP"
-        image = tf.cond(is_webp, lambda: _decoded(encoded, channels=0)[..., :3], lambda: _decoded(encoded, channels=3))
-    else:
-        image = _decoded(encoded, channels=3)
+    # Not `channels=0`, which a WebP with transparency would need: of an animated one TensorFlow 2.21 then writes behind
+    # its memory.
+    image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
     image.set_shape((None, None, 3))
     return image
-
-
-def _decoded(encoded: Any, *, channels: int) -> Any:
-    return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
 
 
 def decode_scaled(encoded: Any, image_size: tuple[int, int]) -> Any:

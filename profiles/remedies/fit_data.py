@@ -109,6 +109,11 @@ def parts_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, .
     return training | others, tuple(held_out.values())
 
 
+def copied(arrays: Any) -> Any:
+    """Returns copies of arrays, in the same structure."""
+    return keras.tree.map_structure(np.array, arrays)
+
+
 def _variable(place: Place | None) -> str | None:
     """Returns the variable that holds the data, if the first argument of a call of `fit` is one."""
     if place is None:

@@ -172,11 +172,8 @@ class Applied:
         settings = ("batch_size", "shuffle", "steps_per_epoch", "validation_split")
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
         if key not in self._made:
-            import keras
-            import numpy as np
-
             from profiles.measure.batches import FitData
-            from profiles.remedies.fit_data import data_of, parts_of
+            from profiles.remedies.fit_data import copied, data_of, parts_of
 
             try:
                 with random_states_put_back():
@@ -194,8 +191,7 @@ class Applied:
                 changed |= {"y": None, "sample_weight": None}
                 _, held_out = parts_of(arguments)
                 if held_out is not None:  # copies: views of the script's arrays would hold these
-                    copies = keras.tree.map_structure(np.array, held_out)
-                    changed |= {"validation_split": 0.0, "validation_data": copies}
+                    changed |= {"validation_split": 0.0, "validation_data": copied(held_out)}
             self._keep_while_there(key, given, changed)
         changed = self._made[key][1]
         if changed:

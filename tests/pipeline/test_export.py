@@ -664,20 +664,6 @@ def test_a_script_for_jpegs_reads_another_format_of_another_folder(few, tmp_path
     assert len(images) == 2
 
 
-def test_a_webp_with_transparency_is_served(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        Image.new("RGB", (90, 70), (200, 10, 10)).save(tmp_path / name / "1.jpg")
-    Image.new("RGBA", (90, 70), (200, 10, 10, 128)).save(tmp_path / "a" / "2.webp", lossless=True, exact=True)
-    source = from_folder(tmp_path)
-    config = dataclasses.replace(BASE, augmentation=None, shuffle_buffer=0)
-    with build(config, source) as loader:
-        served = epochs(loader.data)
-        assert_same(epochs(script_of(config, source)["make_dataset"]()), served)
-    [(images, _)] = served[0]
-    assert np.allclose(images[1], np.array([200, 10, 10]) / 255, atol=0.02) and source.images == 3
-
-
 def test_arrays_in_memory_cannot_be_written():
     with pytest.raises(ExportError, match="arrays in memory are not there"):
         export(BASE, from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])))

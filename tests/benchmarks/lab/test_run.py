@@ -330,15 +330,19 @@ def test_what_the_user_can_mend_is_one_line_and_keeps_no_half_of_a_run(name: str
     assert ran.lab.ended == ["killed"]
 
 
-def test_an_error_of_ours_keeps_what_was_measured_and_is_raised(name: str, tmp_path: Path) -> None:
+def test_an_error_of_ours_keeps_what_was_measured_and_is_no_bad_answer(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fail(number: int) -> None:
         if number:
             raise ZeroDivisionError("ours")
 
     lab = a_lab(name, in_round=fail)
-    with pytest.raises(ZeroDivisionError):
-        Ran(name, lab, tmp_path / "out")
-    assert lab.ended == ["killed"]
+    ran = Ran(name, lab, tmp_path / "out")
+    assert (ran.code, lab.ended) == (3, ["killed"])
+    assert (
+        ran.errors.endswith("could not measure: ZeroDivisionError: ours\n") and "Traceback" in capsys.readouterr().err
+    )
     assert json.loads((tmp_path / "out" / "results.json").read_text())["complete"] is False
 
 
