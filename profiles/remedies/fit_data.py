@@ -15,7 +15,7 @@ from profiles.measure.batches import FitData
 from profiles.measure.windows import Windows
 from profiles.remedies.edits import TooInvolved, call_at, source_of
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
-from profiles.remedies.loop_data import is_loop_data, loop_data
+from profiles.remedies.loop_data import MADE_ANEW, is_loop_data, loop_data
 from profiles.remedies.remedy import Need
 from profiles.remedies.room import Room, room_here
 from profiles.remedies.turns import Failed, Measure
@@ -32,6 +32,7 @@ def data_of(
     pool_calls: int | None = None,
     epoch_batches: int | None = None,
     room: Room | None = None,
+    anew: bool = False,
 ) -> Any:
     """Returns what a `fit` was given, so that it can be built again.
 
@@ -41,6 +42,7 @@ def data_of(
       place: of the call of `fit`; None where it is not known.
       pool_calls, epoch_batches: of `TfData`.
       room: what the remedies may take; as much as this machine has unless given.
+      anew: whether the script makes the data anew for each `fit`.
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
@@ -49,12 +51,15 @@ def data_of(
         from profiles.remedies.tf_remedies import TfData
 
         steps, batches = arguments.get("steps_per_epoch"), int(data.cardinality())
+        uncached = MADE_ANEW if anew else None
+        if steps is not None and not 0 <= batches <= steps:
+            uncached = "an epoch takes a part of the data (steps_per_epoch), and the next epoch goes on behind it"
         return TfData(
             data,
             needs=needs,
             room=room,
-            repeats=steps is None,
-            reads_on=steps is not None and not 0 <= batches <= steps,
+            repeats=steps is None and arguments.get("epochs", 2) - arguments.get("initial_epoch", 0) > 1,
+            uncached=uncached,
             pool_calls=pool_calls,
             epoch_batches=epoch_batches,
             place=place,

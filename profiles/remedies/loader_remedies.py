@@ -49,6 +49,7 @@ class LoaderData:
       calls: how many workers the cores can take.
       images_per_batch: of a full batch; None where that is not known.
       pins: whether the loop trains on a GPU, so that pinned memory may help.
+      anew: whether the script makes the loader anew for each epoch, so that no workers can stay.
 
     Attributes:
       stands_in: says what takes the place of the script's steps; None for the script's own.
@@ -61,7 +62,14 @@ class LoaderData:
     stages: tuple[str, ...] = ()
 
     def __init__(
-        self, loader: Any, *, needs: Collection[Need], calls: int, images_per_batch: int | None, pins: bool = False
+        self,
+        loader: Any,
+        *,
+        needs: Collection[Need],
+        calls: int,
+        images_per_batch: int | None,
+        pins: bool = False,
+        anew: bool = False,
     ) -> None:
         self._loader = loader
         try:
@@ -77,6 +85,7 @@ class LoaderData:
         self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
+        self._anew = anew
         self.remedies = self._find(frozenset(needs), max(1, calls), pins)
 
     def is_whole(self, batches: int) -> bool:
@@ -155,7 +164,7 @@ class LoaderData:
     def _find(self, needs: frozenset[Need], calls: int, pins: bool) -> tuple[Remedy, ...]:
         loader, workers = self._loader, int(self._loader.num_workers)
         remedies: list[Remedy] = []
-        stays = {"persistent_workers": True}
+        stays, how = ({}, "") if self._anew else ({"persistent_workers": True}, ", which stay between epochs")
         if "waiting" in needs and isinstance(loader.dataset, IterableDataset):
             if not workers:
                 reason = "each worker would read the whole IterableDataset: divide it by get_worker_info first"
@@ -167,13 +176,16 @@ class LoaderData:
                         self._remedy(
                             name,
                             {"num_workers": count, **stays},
-                            "batches made by {0} workers, which stay between epochs",
+                            f"batches made by {{0}} workers{how}",
                         )
                     )
         if workers > calls and needs & {"edges", "waiting"}:
-            text = "batches made by {0} workers, as many as there are cores, which stay between epochs"
+            text = f"batches made by {{0}} workers, as many as there are cores{how}"
             remedies.append(self._remedy("fewer-workers", {"num_workers": calls, **stays}, text))
-        if workers and not loader.persistent_workers and needs & {"edges", "waiting"}:
+        if self._anew and workers and "edges" in needs:
+            reason = "the script makes the loader anew for each epoch: make it once, in front of all epochs"
+            self.untried.append(Untried(name="persistent", reason=reason))
+        elif workers and not loader.persistent_workers and needs & {"edges", "waiting"}:
             remedies.append(self._remedy("persistent", stays, "workers that stay between epochs"))
         if workers and "waiting" in needs and (loader.prefetch_factor or 0) < _PREFETCH_FACTOR:
             remedies.append(

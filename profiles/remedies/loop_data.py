@@ -34,6 +34,9 @@ def loader_kind(loader: Any) -> str:
     return f"a DataLoader ({loader.num_workers} worker{'' if loader.num_workers == 1 else 's'})"
 
 
+MADE_ANEW = "the script makes these data anew each time, and a cache with them: make them once, in front of all epochs"
+
+
 def loop_data(
     data: Any,
     needs: Sequence[Need],
@@ -42,6 +45,7 @@ def loop_data(
     epoch_batches: int | None = None,
     pool_calls: int | None = None,
     on_gpu: bool = False,
+    anew: bool = False,
 ) -> Any:
     """Returns what a loop reads, so that it can be built again.
 
@@ -51,6 +55,7 @@ def loop_data(
       images_per_batch: of a full batch; None where that is not known.
       epoch_batches, pool_calls: of `TfData`.
       on_gpu: whether the loop trains on a GPU.
+      anew: whether the script makes the data anew for each epoch.
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
@@ -58,10 +63,18 @@ def loop_data(
     if hasattr(data, "element_spec"):
         from profiles.remedies.tf_remedies import TfData
 
-        return TfData(data, needs=needs, room=room, repeats=False, epoch_batches=epoch_batches, pool_calls=pool_calls)
+        return TfData(
+            data,
+            needs=needs,
+            room=room,
+            repeats=False,
+            uncached=MADE_ANEW if anew else None,
+            epoch_batches=epoch_batches,
+            pool_calls=pool_calls,
+        )
     from profiles.remedies.loader_remedies import LoaderData
 
-    return LoaderData(data, needs=needs, calls=room.calls, images_per_batch=images_per_batch, pins=on_gpu)
+    return LoaderData(data, needs=needs, calls=room.calls, images_per_batch=images_per_batch, pins=on_gpu, anew=anew)
 
 
 def steady_of(data: Any, steps: int) -> tuple[int, int]:

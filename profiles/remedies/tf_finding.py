@@ -131,7 +131,7 @@ class Finder:
         part: EpochPart,
         *,
         room: Room,
-        reads_on: bool,
+        uncached: str | None,
         pool_calls: int | None,
         fit_place: Place | None,
     ) -> None:
@@ -142,7 +142,7 @@ class Finder:
         self._nodes = pipeline
         self._part = part
         self._room = room
-        self._reads_on = reads_on
+        self._uncached = uncached
         self._given_calls = pool_calls
         self._costs: dict[int, _Cost] = {}
         self._last = len(pipeline) - 1
@@ -474,9 +474,8 @@ class Finder:
         if math.isinf(self._part.elements):
             self.untried.append(Untried(name="cache", reason="the pipeline has no end, or none was found"))
             return []
-        if self._reads_on:
-            reason = "an epoch takes a part of the data (steps_per_epoch), and the next epoch goes on behind it"
-            self.untried.append(Untried(name="cache", reason=reason))
+        if self._uncached is not None:
+            self.untried.append(Untried(name="cache", reason=self._uncached))
             return []
         if self._part.held_by is not None:
             self.untried.append(Untried(name="cache", reason=f"{self._part.held_by} gives each epoch other elements"))

@@ -49,7 +49,7 @@ class TfData:
       needs: what it loses, the most first, which calls for remedies.
       room: what the remedies may take.
       repeats: whether `fit` may be told the steps of an epoch.
-      reads_on: whether an epoch of `fit` takes a part of the data, and the next goes on behind it.
+      uncached: why no epoch would read a cache that an earlier epoch has filled; None where epochs would.
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
       epoch_batches: of an epoch in the script, where tf.data does not know their number.
       place: of the call of `fit`; None where it is not known.
@@ -68,7 +68,7 @@ class TfData:
         needs: Sequence[Need],
         room: Room,
         repeats: bool = True,
-        reads_on: bool = False,
+        uncached: str | None = None,
         pool_calls: int | None = None,
         epoch_batches: int | None = None,
         place: Place | None = None,
@@ -84,7 +84,7 @@ class TfData:
             part = self._part = EpochPart(self._nodes, epoch_batches)
             self._ahead = ahead_of(dataset).buffered_batches
             self._finder = Finder(
-                dataset, self._nodes, part, room=room, reads_on=reads_on, pool_calls=pool_calls, fit_place=place
+                dataset, self._nodes, part, room=room, uncached=uncached, pool_calls=pool_calls, fit_place=place
             )
             first = next(iter(self.built((), 1)), None)
         except CutError as error:

@@ -30,6 +30,7 @@ class HeldFit:
       element_spec: of the iterator that the model's step was traced for.
       epoch_batches: of a whole epoch; None where that is not known.
       place: of the call; None where it is not known.
+      anew: whether the script made the data anew for each call.
     """
 
     name: str
@@ -40,12 +41,13 @@ class HeldFit:
     element_spec: Any
     place: Place | None
     epoch_batches: int | None = None
+    anew: bool = False
 
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
         """Yields the data of the `fit`, and what measures training on them; puts the model back at the end."""
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
-            data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches)
+            data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches, anew=self.anew)
             try:
                 check_own(self.model)
                 step, _, variables = own_step(self.model, self.element_spec, ended=True)

@@ -43,6 +43,7 @@ class HeldLoop:
       threads: how many threads a step keeps busy.
       work: the modules and optimizers of a step in PyTorch; None where these are not known.
       behind: whether a device computes the steps behind the host.
+      anew: whether the script made its data anew for each epoch.
     """
 
     name: str
@@ -53,6 +54,7 @@ class HeldLoop:
     threads: int
     work: Work | None = None
     behind: bool = False
+    anew: bool = False
 
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
@@ -74,6 +76,7 @@ class HeldLoop:
                 images_per_batch=self.record.batch_size,
                 epoch_batches=max(whole, default=None),
                 on_gpu=on_gpu,
+                anew=self.anew,
             )
             with closing(data), self.work.put_back() if self.work else nullcontext():
                 step = None if self.work is None else _own_step(self.work, step_s, data)

@@ -140,6 +140,7 @@ class Loops:
                 threads=loop.step_threads,
                 work=loop.work,
                 behind=loop.behind,
+                anew=loop.anew,
             )
             for fit, loop in zip(self.fits, loops, strict=True)
             if loop.loader is not None and not loop.mixed
@@ -174,6 +175,7 @@ class Loops:
                     loop.mixed = True
             watched = Pass(place, data, loop, self._count)
             self._running.add(watched)
+            loop.anew = loop.anew or (loop.begun > 0 and loop.loader is not None and loop.loader is not data)
             loop.loader = data if self._tries and source.tries else None
         return watched
 
@@ -209,6 +211,7 @@ class _Loop:
       unit: what the batches hold; None before the first.
       data: returns the data of the first pass; None if the script has let them go.
       loader: of the last pass, where remedies are to be tried.
+      anew: whether a pass had another loader than the one before it.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
       behind: whether a device computes the steps behind the host.
       facts: of the data, for the record.
@@ -222,6 +225,7 @@ class _Loop:
         self.mixed = False
         self.unit: Unit | None = None
         self.loader: Any = None
+        self.anew = False
         self.work: Work | None = None
         self.behind = False
         workers = source.workers_of(data)

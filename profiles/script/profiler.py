@@ -42,7 +42,18 @@ if TYPE_CHECKING:
     from profiles.script.applying import Applied
 
 # Arguments of `fit` that say what it is fed with.
-_FED = ("x", "y", "sample_weight", "batch_size", "shuffle", "class_weight", "steps_per_epoch", "validation_split")
+_FED = (
+    "x",
+    "y",
+    "sample_weight",
+    "batch_size",
+    "shuffle",
+    "class_weight",
+    "steps_per_epoch",
+    "validation_split",
+    "epochs",
+    "initial_epoch",
+)
 # How many batches are kept for the ceilings, and the data of how many `fit` are read again for stage tables.
 _KEPT_BATCHES, _READ_AGAIN = 4, 3
 # An `evaluate` or `predict` of fewer steps has no row: nothing of it is steady.
@@ -310,6 +321,7 @@ class Profiler:
             self._callers.append(_Caller(place, model, data, at=len(self.fits)))
             self.fits.append(fit)
             return fit
+        caller.note(data)
         joined = self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
         return joined
 
@@ -377,6 +389,7 @@ class Profiler:
         with self._noting:
             took_ns = self._took_ns[fit.name]
             epochs = 0 if fit.account is None else fit.account.epochs
+            anew = any(caller.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
             if self.held is not None and took_ns < self.held.took_ns:
                 return
             if keras.backend.backend() == "torch" and is_loop_data(given.get("x")):
@@ -387,6 +400,7 @@ class Profiler:
                     loader=given["x"],
                     record=fit,
                     threads=sys.modules["torch"].get_num_threads(),
+                    anew=anew,
                 )
             else:
                 self.held = HeldFit(
@@ -394,10 +408,11 @@ class Profiler:
                     took_ns=took_ns,
                     epochs=epochs,
                     model=model,
-                    arguments={name: given[name] for name in _FED if name in given},
+                    arguments={"epochs": 1} | {name: given[name] for name in _FED if name in given},
                     element_spec=watch.element_spec,
                     place=call,
                     epoch_batches=_epoch_batches(watch),
+                    anew=anew,
                 )
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
@@ -459,17 +474,33 @@ class _Caller:
 
     Attributes:
       at: index of the record in `Profiler.fits`.
+      anew: whether a call had other data than the one before it.
     """
 
     def __init__(self, place: str, model: Any, data: Any, at: int) -> None:
         self.at = at
+        self.anew = False
         self._place = (place, data_kind(data))
+        self._data = _reference(data)
         self._model: Callable[[], Any] = weakref.ref(model)
         self._optimizer: Callable[[], Any] = weakref.ref(model.optimizer) if model.optimizer else lambda: None
+
+    def note(self, data: Any) -> None:
+        """Notes the data of another call."""
+        self.anew = self.anew or (self._data is not None and self._data() is not data)
+        self._data = _reference(data)
 
     def is_of(self, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is model.optimizer
         return same and self._place == (place, data_kind(data))
+
+
+def _reference(data: Any) -> Callable[[], Any] | None:
+    """Returns a weak reference to data; None where there can be none, as to a list of arrays."""
+    try:
+        return weakref.ref(data)
+    except TypeError:
+        return None
 
 
 def _epoch_batches(watch: Watch) -> int | None:

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.remedies import NEEDS
+from profiles.remedies.fit_data import data_of
 from profiles.script import ceilings, profiler
 from profiles.script.loop_sources import TorchLoaders
 from profiles.script.loops import Loops
@@ -297,3 +299,26 @@ def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data(mon
     assert watched.held is not None
     assert watched.held.arguments["x"] is given and watched.held.model is model()
     assert (watched.held.name, watched.held.epochs) == (watched.fits[0].name, 3)
+
+
+def halves(row: Any) -> Any:
+    return row[:2], row[2]
+
+
+@pytest.mark.parametrize("anew", [True, False], ids=["made anew for each fit", "made once"])
+def test_data_that_are_made_anew_for_each_fit_have_no_use_for_a_cache(anew: bool) -> None:
+    watched = Profiler(ceilings=False, max_steps=None, tries=True)
+    watched.attach()
+    try:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(loss="mse")
+        data = [tf.data.Dataset.from_tensor_slices(np.ones((64, 3), "float32")).map(halves).batch(8) for _ in "ab"]
+        for number in range(3):
+            model.fit(data[number % 2 if anew else 0], epochs=1, verbose=0)
+    finally:
+        watched.detach()
+    assert len(watched.fits) == 1 and watched.held is not None and watched.held.anew is anew
+    held = data_of(watched.held.arguments, NEEDS, anew=watched.held.anew, epoch_batches=watched.held.epoch_batches)
+    offered = {remedy.name for remedy in held.remedies}
+    assert ("cache" not in offered) is anew and "repeat" not in offered
+    assert any("makes these data anew" in one.reason for one in held.untried) is anew
