@@ -442,6 +442,7 @@ def test_a_remedy_is_found_only_where_it_is_called_for():
     assert taken_apart(right.with_options(options), needs=["waiting", "edges"])[1].keys() == {"cache", "repeat"}
 
 
+@planted
 def test_the_remedies_of_the_largest_loss_come_first():
     by_edges, by_waiting = (
         list(taken_apart(PIPELINES["plain"](), needs=needs)[1])
