@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.capacity.plan import Asked
-from benchmarks.capacity.results import CapacityDocument, Fleet, Results, SmallRun, derive
+from benchmarks.capacity.results import MOST_WORKERS, CapacityDocument, Fleet, Results, SmallRun, derive
 from benchmarks.capacity.samples import Measurements
 from benchmarks.lab.tables import Table, page, print_end, print_table
 from benchmarks.scaleout.check.results import NEAR_RATIO
@@ -60,10 +60,11 @@ def sentences(document: CapacityDocument, results: Results) -> list[str]:
         f"{rate_text(results.demand_images_per_sec * document.samples.file_bytes)} at best.",
         _answer(document, results),
     ]
-    fleet = chosen or results.fleets[-1]
-    received = fleet.images_per_sec * document.samples.cut.bytes_per_image / results.trainer_hosts
-    lines.append(f"Batches come at {rate_text(received)} a trainer's host.")
-    if asked.memory_bytes:
+    fleet = None if alone.device_ratio >= asked.goal_ratio else chosen or results.fleets[-1]
+    if fleet is not None:
+        received = fleet.images_per_sec * document.samples.cut.bytes_per_image / results.trainer_hosts
+        lines.append(f"Batches come at {rate_text(received)} a trainer's host.")
+    if fleet is not None and asked.memory_bytes:
         held = "holds all files" if fleet.cached else "does not hold all files, so that every epoch reads the storage"
         lines.append(f"The memory of the workers' hosts {held}.")
     lines.append(
@@ -99,6 +100,8 @@ def _why_none(document: CapacityDocument, results: Results) -> str:
     most_ratio = step_s / (step_s + constants.hand_over_ms_per_batch / 1e3)
     if most_ratio < asked.goal_ratio:
         return f"while a batch that is ready is handed over they wait, and are used {most_ratio:.0%} at best"
+    if last.workers >= MOST_WORKERS:
+        return f"more than {MOST_WORKERS} workers a host would be needed, which are not simulated"
     if last.link_ratio is not None and last.link_ratio > 1 - NEAR_RATIO:
         return "the trainers' links are full"
     return "the storage, the trainers' cores, or the thread that receives batches is the limit"

@@ -22,7 +22,7 @@ CapacityDocument = Document[Asked, Measurements]
 
 _STEPS, _SMALL_STEPS = 120, 300
 # More workers than so many a host are not simulated.
-_MOST_WORKERS = 128
+MOST_WORKERS = 128
 _FAST = 1e-9
 
 
@@ -114,7 +114,7 @@ def derive(document: CapacityDocument) -> Results:
     least = _least_workers(asked, costs)
     chosen = None
     if alone.device_ratio < asked.goal_ratio:
-        numbers = range(max(1, least - 1), min(_MOST_WORKERS, least + 4) + 1)
+        numbers = range(max(1, least - 1), min(MOST_WORKERS, least + 4) + 1)
         chosen = next((fleet(number) for number in numbers if fleet(number).device_ratio >= asked.goal_ratio), None)
     around = chosen.workers if chosen is not None else least
     return Results(
@@ -152,7 +152,7 @@ def _least_workers(asked: Asked, costs: Costs) -> int:
     if asked.hosts.delay_s:
         rate = min(rate, costs.batch_size / model.trip_s(costs, asked.hosts, costs.cuts[0]))
     needed = math.ceil(asked.goal_ratio * asked.per_host * _device_rate(asked) / rate)
-    return min(_MOST_WORKERS, max(1, needed))
+    return min(MOST_WORKERS, max(1, needed))
 
 
 def simulated_host(costs: Costs, hosts: model.Hosts, worker_cores: tuple[float, ...], devices: int) -> SimulatedHost:

@@ -144,7 +144,7 @@ def _compare(loader: Loader, cached: dict[str, int], errors: Console) -> Compare
 
     try:
         size = cached_bytes(loader, count_images(loader, loader.directory))
-        if size <= _MEMORY_RATIO * psutil.virtual_memory().available:
+        if sum(cached.values()) + size <= _MEMORY_RATIO * psutil.virtual_memory().available:
             cached[loader.name] = size
         with tempfile.TemporaryDirectory(prefix="unstall-migrate-") as scratch:
             return compare(loader, cached.get(loader.name), Path(scratch))

@@ -79,7 +79,7 @@ class PyDatasetData:
 
     def whole(self, names: Sequence[str]) -> Any:
         """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
-        return self.built(names, self._number)
+        return _Part(self._dataset, None, **self._settings(names))
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares batches that workers made with those that this thread makes."""
@@ -173,15 +173,15 @@ class PyDatasetData:
 
 
 class _Part(keras.utils.PyDataset):
-    """The first batches of a PyDataset, with settings of its own."""
+    """The first batches of a PyDataset, or all of each epoch's, with settings of its own."""
 
-    def __init__(self, data: Any, batches: int, **settings: Any) -> None:
+    def __init__(self, data: Any, batches: int | None, **settings: Any) -> None:
         super().__init__(**settings)
         self._data = data
         self._batches = batches
 
     def __len__(self) -> int:
-        return self._batches
+        return int(self._data.num_batches) if self._batches is None else self._batches
 
     def __getitem__(self, index: int) -> Any:
         return self._data[index]

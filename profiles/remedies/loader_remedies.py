@@ -100,7 +100,7 @@ class LoaderData:
         settings = self._settings(names)
         return _ready(settings["num_workers"], settings["prefetch_factor"])
 
-    def built(self, names: Sequence[str], batches: int) -> Any:
+    def built(self, names: Sequence[str], batches: int | None) -> Any:
         settings = self._settings(names)
         if not settings.get("num_workers"):
             settings |= {"prefetch_factor": None, "persistent_workers": False}
@@ -111,13 +111,16 @@ class LoaderData:
                 self._loader.dataset, batch_size=self._loader.batch_size, drop_last=self._loader.drop_last, **settings
             )
         if self._loader.batch_sampler is None:  # the data set gives whole batches
-            sampler = _First(self._loader.sampler, batches)
+            sampler = _first(self._loader.sampler, batches)
             return DataLoader(self._loader.dataset, batch_size=None, sampler=sampler, **settings)
-        return DataLoader(self._loader.dataset, batch_sampler=_First(self._loader.batch_sampler, batches), **settings)
+        return DataLoader(self._loader.dataset, batch_sampler=_first(self._loader.batch_sampler, batches), **settings)
 
     def whole(self, names: Sequence[str]) -> Any:
-        """Returns the loader of whole epochs with these remedies, to be used in the place of the user's."""
-        return self.built(names, self._number)
+        """Returns the loader of whole epochs with these remedies, to be used in the place of the user's.
+
+        Its epochs are as long as those of the sampler, whose length may change.
+        """
+        return self.built(names, None)
 
     def compared(self, names: Sequence[str]) -> Comparison:
         return self._readings.compared(names)
@@ -229,6 +232,10 @@ def _states_put_back(loader: Any) -> Iterator[None]:
     finally:
         for generator, state in states:
             generator.set_state(state)
+
+
+def _first(sampler: Any, batches: int | None) -> Any:
+    return sampler if batches is None else _First(sampler, batches)
 
 
 class _First:

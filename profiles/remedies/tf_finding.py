@@ -6,7 +6,7 @@ Over 400 lines: each remedy is found in one method, and all share what is known 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from profiles.stages import (
     random_in,
     rebuilt,
     shuffle_buffer_of,
+    shuffle_settings,
     source_of,
     user_code,
 )
@@ -90,9 +91,10 @@ class Found:
       waiting: those that mostly wait, and `pool_calls`, how many calls at once keep the cores busy then.
       cache_at: the node to put a cache behind; None where there is none.
       moved: shuffles in front of `cache_at` that go behind the cache.
-      shuffled: the largest buffer of the shuffle behind the cache; 0 where none is needed.
+      shuffled: the largest buffer of the shuffle behind the cache, 0 where none is needed; `shuffled_as` its seed and
+        the like.
       from_disk: whether each epoch would read a cache on disk from the disk, since memory cannot hold its pages.
-      late_shuffles: shuffles of what the pipeline has made, which can stand at its source.
+      late_shuffles: shuffles of what the pipeline has made, which can stand at its source; `late_as` as above.
       pairs: maps whose function takes batches as well, with the `batch` that each stands in front of.
       frozen: (the cache behind random operations, nodes in front of it, position among these of the first that draws).
     """
@@ -103,8 +105,10 @@ class Found:
     cache_at: int | None = None
     moved: list[int] = field(default_factory=list)
     shuffled: int = 0
+    shuffled_as: dict[str, Any] = field(default_factory=dict)
     from_disk: bool = False
     late_shuffles: list[int] = field(default_factory=list)
+    late_as: dict[str, Any] = field(default_factory=dict)
     pairs: dict[int, int] = field(default_factory=dict)
     frozen: tuple[int, list[Node], int] | None = None
 
@@ -187,6 +191,10 @@ class Finder:
         # Order by readiness gains least of all.
         finds += [self._any_order] if "waiting" in ranks else []
         return tuple(remedy for find in finds for remedy in find())
+
+    def _settings_of(self, shuffles: Sequence[int]) -> dict[str, Any]:
+        """Returns the seed and the like of the largest of some shuffles, for the one that takes their place."""
+        return shuffle_settings(self._nodes[max(shuffles, key=self.size_of)].dataset)
 
     def size_of(self, at: int) -> int:
         """Returns the buffer size of a shuffle: no more than there are elements."""
@@ -454,7 +462,8 @@ class Finder:
         if not found or not self._can_be_cut(self._part.at) or math.isinf(self._part.elements):
             return []
         self.found.late_shuffles = found
-        code = f".shuffle({max(map(self.size_of, found))})"
+        self.found.late_as = self._settings_of(found)
+        code = _shuffle_code(max(map(self.size_of, found)), self.found.late_as)
         return [
             self._remedy(
                 "shuffle-first",
@@ -492,6 +501,7 @@ class Finder:
         if shuffles:
             largest = max(map(self.size_of, shuffles))
             self.found.shuffled = max(1, math.ceil(largest * elements / max(self._part.elements, 1)))
+            self.found.shuffled_as = self._settings_of(shuffles)
         size_bytes = self._bytes_of(place, elements)
         limit = f"{self._room.memory_bytes / 1e6:,.0f} MB of memory"
         too_large = f"{size_bytes / 1e6:,.0f} MB behind `{self._nodes[place].name}` are more than {limit}"
@@ -504,8 +514,10 @@ class Finder:
                 return []
         self.found.from_disk = on_disk and not self._room.holds_pages_of(size_bytes)
         calls = ['.cache("train.cache")' if on_disk else ".cache()"]
-        calls += [f".shuffle({self.found.shuffled})"] if shuffles else []
+        calls += [_shuffle_code(self.found.shuffled, self.found.shuffled_as)] if shuffles else []
+        about = "# Remove the files train.cache* when the data or this code change."
         edits = [
+            *(self._edit(place, "before", about) if on_disk else ()),
             *self._edits(self.found.moved, "remove", ""),
             *(edit for call in calls for edit in self._edit(place, "behind", call)),
         ]
@@ -658,6 +670,10 @@ class Finder:
                 warms_up=True,
             )
         ]
+
+
+def _shuffle_code(size: int, settings: Mapping[str, Any]) -> str:
+    return f".shuffle({', '.join([str(size), *(f'{name}={value!r}' for name, value in settings.items())])})"
 
 
 def as_arrays(element: Any) -> Any:

@@ -164,6 +164,7 @@ class TfData:
         """
         pipeline, part, found = self._nodes, self._part, self._finder.found
         seed = 1 if seeded else None
+        own_seed: dict[str, Any] = {} if seed is None else {"seed": seed}
         calls: dict[int, int] = {}
         without: set[int] = set()
         replaced: dict[int, Any] = {}
@@ -189,7 +190,8 @@ class TfData:
         if "shuffle-first" in names:
             size = max(buffers.get(at, self._finder.size_of(at)) for at in found.late_shuffles)
             without |= set(found.late_shuffles)
-            steps.setdefault(part.at, []).append(lambda dataset: dataset.shuffle(size, seed=seed))
+            late = found.late_as | own_seed
+            steps.setdefault(part.at, []).append(lambda dataset: dataset.shuffle(size, **late))
         if names & {"cache", "cache-on-disk"}:
             assert found.cache_at is not None
             without |= set(found.moved)
@@ -200,7 +202,8 @@ class TfData:
                 cached.append(lambda dataset: _without_pages(dataset, path))
             if found.shuffled:
                 shuffled = self._scaled(found.shuffled, batches)
-                cached.append(lambda dataset: dataset.shuffle(shuffled, seed=seed))
+                moved = found.shuffled_as | own_seed
+                cached.append(lambda dataset: dataset.shuffle(shuffled, **moved))
         if "cache-before-drawing" in names:
             assert found.frozen is not None
             at, inner, first = found.frozen

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _RAMP_STEPS = 2
 # The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
 _NOTED_STEP = 1
+# The data of how many loops, those that took longest, are read again for stage tables.
+_MOST_READ = 3
 # Under these names the modules of this package are loaded, whatever a script calls its own.
 _OURS = "unstall.profiles."
 
@@ -118,9 +120,10 @@ class Loops:
 
     @property
     def readable_data(self) -> Mapping[str, Any]:
-        """The data of loops that can be read again, as long as they are held; else None."""
+        """The data of the longest loops that can be read again, as long as they are held; else None."""
         readable = [(name, loop) for name, loop in self._named() if loop.source.reads_again]
-        return {name: loop.data() if loop.loader is None else loop.loader for name, loop in readable}
+        longest = {name for name, _ in sorted(readable, key=lambda named: -named[1].took_ns)[:_MOST_READ]}
+        return {name: loop.held_data() if name in longest else None for name, loop in readable}
 
     def _named(self) -> list[tuple[str, _Loop]]:
         loops = [loop for loop in self._loops.values() if loop.epochs]
@@ -129,20 +132,19 @@ class Loops:
     @property
     def held(self) -> HeldLoop | None:
         """The loop that took longest, of those whose waiting is known; None unless remedies are to be tried."""
-        loops = [loop for loop in self._loops.values() if loop.epochs]
         candidates = [
             HeldLoop(
-                name=fit.name,
-                took_ns=sum(epoch.outer_ns for epoch in fit.epochs),
+                name=name,
+                took_ns=loop.took_ns,
                 epochs=loop.begun,
                 loader=loop.loader,
-                record=fit,
+                record=loop.record(name),
                 threads=loop.step_threads,
                 work=loop.work,
                 behind=loop.behind,
                 anew=loop.anew,
             )
-            for fit, loop in zip(self.fits, loops, strict=True)
+            for name, loop in self._named()
             if loop.loader is not None and not loop.mixed
         ]
         return max(candidates, key=lambda loop: loop.took_ns, default=None)
@@ -175,8 +177,13 @@ class Loops:
                     loop.mixed = True
             watched = Pass(place, data, loop, self._count)
             self._running.add(watched)
-            loop.anew = loop.anew or (loop.begun > 0 and loop.loader is not None and loop.loader is not data)
-            loop.loader = data if self._tries and source.tries else None
+            loop.note(data, held=self._tries and source.tries)
+            # A script may make other data for each of a thousand loops: only those that run and the longest are held.
+            kept = {running.loop for running in self._running} | {
+                max(self._loops.values(), key=lambda one: one.took_ns)
+            }
+            for ended in set(self._loops.values()) - kept:
+                ended.loader = ended.work = None
         return watched
 
     def wait(self) -> None:
@@ -210,7 +217,7 @@ class _Loop:
       mixed: whether other data are drawn from on the same line while these loops run.
       unit: what the batches hold; None before the first.
       data: returns the data of the first pass; None if the script has let them go.
-      loader: of the last pass, where remedies are to be tried.
+      loader: of the last pass, where remedies are to be tried; None where another loop took longer, and none runs.
       anew: whether a pass had another loader than the one before it.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
       behind: whether a device computes the steps behind the host.
@@ -230,9 +237,8 @@ class _Loop:
         self.behind = False
         workers = source.workers_of(data)
         self.facts: dict[str, Any] = {"workers_asked": workers} if workers else {}
-        self.data: Callable[[], Any] = lambda: None
-        with suppress(TypeError):  # not every object can be referred to weakly
-            self.data = weakref.ref(data)
+        self._last = _reference(data)
+        self.data = self._last or (lambda: None)
         self._steps_ns = self._steps_cpu_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
         self._results = self._waited_for = 0
@@ -241,6 +247,21 @@ class _Loop:
         self._data_kind = source.kind_of(data)
         self._kind = kind
         self._canary_ns = clock.canary_ns()
+
+    @property
+    def took_ns(self) -> int:
+        """How long the epochs that are kept took."""
+        return sum(epoch.outer_ns for epoch in self.epochs)
+
+    def note(self, data: Any, *, held: bool) -> None:
+        """Notes the data of another pass, and keeps them if they are to be held."""
+        self.anew = self.anew or (self.begun > 1 and self._last is not None and self._last() is not data)
+        self._last = _reference(data)
+        self.loader = data if held else None
+
+    def held_data(self) -> Any:
+        """Returns the data of the last pass where they are held, else those of the first if the script has them."""
+        return self.data() if self.loader is None else self.loader
 
     def note_step(self, wall_ns: int, cpu_ns: int) -> None:
         """Adds the time of a step, and the CPU time of this process in it."""
@@ -303,6 +324,13 @@ class _Loop:
         )
 
 
+def _reference(data: Any) -> Callable[[], Any] | None:
+    """Returns a weak reference to data; None where there can be none."""
+    with suppress(TypeError):
+        return weakref.ref(data)
+    return None
+
+
 class Pass:
     """One pass of a loop over its data: notes when a batch is asked for, and when it arrives.
 
@@ -330,6 +358,11 @@ class Pass:
             random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
+
+    @property
+    def loop(self) -> _Loop | None:
+        """The loop that this pass belongs to, until it ends."""
+        return self._loop
 
     @property
     def runs(self) -> bool:

@@ -12,6 +12,7 @@ from profiles.stages.tf_graph import (
     random_in,
     rebuilt,
     shuffle_buffer_of,
+    shuffle_settings,
     source_of,
     user_code,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "random_in",
     "rebuilt",
     "shuffle_buffer_of",
+    "shuffle_settings",
     "source_of",
     "user_code",
 ]

@@ -500,14 +500,19 @@ def _as_written(
 
 
 def _shuffled(dataset: Any, new_input: Any, buffer_size: int | None, seed: int | None) -> Any:
-    """Shuffles with this seed, or with the user's: the second of two that tf.data keeps, both 0 where none is set."""
-    if seed is None and (int(dataset._seed), int(dataset._seed2)) != (0, 0):
-        seed = int(dataset._seed2)
-    return new_input.shuffle(
-        shuffle_buffer_of(dataset) if buffer_size is None else buffer_size,
-        seed=seed,
-        reshuffle_each_iteration=dataset._reshuffle_each_iteration,
-    )
+    """Shuffles as another shuffle does: with its seed, unless another is given, and with as many orders."""
+    settings = shuffle_settings(dataset) | ({} if seed is None else {"seed": seed})
+    return new_input.shuffle(shuffle_buffer_of(dataset) if buffer_size is None else buffer_size, **settings)
+
+
+def shuffle_settings(dataset: Any) -> dict[str, Any]:
+    """Returns the arguments of a shuffle behind the size of its buffer, without those that have tf.data's default.
+
+    Of the two seeds that tf.data keeps, both 0 where none is set, the second is the shuffle's own.
+    """
+    is_seeded = (int(dataset._seed), int(dataset._seed2)) != (0, 0)
+    settings: dict[str, Any] = {"seed": int(dataset._seed2)} if is_seeded else {}
+    return settings if dataset._reshuffle_each_iteration else settings | {"reshuffle_each_iteration": False}
 
 
 def _deterministic(dataset: Any) -> bool | None:

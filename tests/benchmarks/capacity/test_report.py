@@ -71,7 +71,8 @@ def test_a_simulation_that_was_held_against_nothing_says_so():
 
 
 def test_no_workers_are_asked_for_where_none_are_needed():
-    said = said_of(a_capacity_document(hosts=hosts(trainer_cores=9.0)))
+    said = said_of(a_capacity_document(hosts=hosts(trainer_cores=9.0), memory_bytes=1e9))
+    assert "Batches come" not in said and "The memory of" not in said
     assert "The cores of the trainers' hosts, 9 each, use the accelerators 100%: no workers are needed." in said
     assert "(chosen)" not in said
 
@@ -79,6 +80,8 @@ def test_no_workers_are_asked_for_where_none_are_needed():
 def test_why_no_number_of_workers_is_enough_is_said():
     said = said_of(a_capacity_document(hosts=hosts(link_bytes_per_sec=20e6 / PAYLOAD_RATIO)))
     assert "No number of workers uses the accelerators 90%: the trainers' links are full." in said
+    said = said_of(a_capacity_document(hosts=hosts(worker_cores=0.01)))
+    assert "90%: more than 128 workers a host would be needed, which are not simulated." in said
     said = said_of(a_capacity_document(storage_bytes_per_sec=200e6))
     assert (
         "No number of workers uses the accelerators 90%: the storage, the trainers' cores, or the thread that receives"

@@ -131,6 +131,14 @@ def test_processes_that_would_all_draw_the_same_are_not_offered():
     assert "processes" in [remedy.name for remedy in py_data(Batches(draws=True)).remedies]  # from the system
 
 
+def test_an_epoch_that_gets_longer_is_served_whole():
+    data = Batches()
+    whole = py_data(data).whole(("workers",))
+    assert len(whole) == 8
+    data.__class__ = type("Longer", (Batches,), {"__len__": lambda self: 5})
+    assert whole.num_batches == len(whole) == 5
+
+
 def test_draws_are_not_compared_and_that_is_noted():
     data = py_data(Batches(draws=True))
     assert data.compared(("workers",)).effect == "identical"

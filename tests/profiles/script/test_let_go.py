@@ -236,19 +236,41 @@ class Dataset(list):
     """Can be referred to without being held."""
 
 
-@pytest.mark.parametrize("ends", ["by itself", "early", "by an error"])
-def test_loops_hold_neither_loader_nor_data_nor_batches(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+@pytest.fixture
+def loader_class(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The `DataLoader` of a stand-in for PyTorch."""
     torch = types.SimpleNamespace(
         is_grad_enabled=lambda: True, cuda=types.SimpleNamespace(is_initialized=lambda: False)
     )
     data_module = types.SimpleNamespace(DataLoader=type("DataLoader", (DataLoader,), {"__iter__": DataLoader.__iter__}))
     for name, module in (("torch", torch), ("torch.utils", torch), ("torch.utils.data", data_module)):
         monkeypatch.setitem(sys.modules, name, module)
+    return data_module.DataLoader
+
+
+def test_of_loops_that_each_have_data_of_their_own_those_of_few_are_held(loader_class: Any) -> None:
+    loops = Loops(max_steps=None, tries=True)
+    detach = TorchLoaders().attach(loops)
+    made = []
+    for _ in range(8):
+        loader = loader_class(Dataset([np.zeros((8, 4))]))
+        made.append(weakref.ref(loader.dataset))
+        for _ in loader:
+            pass
+        del loader
+    detach()
+    gc.collect()
+    assert sum(alive(*made)) <= 2 and loops.fits
+    assert sum(data is not None for data in loops.readable_data.values()) <= 2
+
+
+@pytest.mark.parametrize("ends", ["by itself", "early", "by an error"])
+def test_loops_hold_neither_loader_nor_data_nor_batches(loader_class: Any, ends: str) -> None:
     loops = Loops(max_steps=None)
     TorchLoaders().attach(loops)
 
     def a_loop() -> list[weakref.ref[Any]]:
-        loader = data_module.DataLoader(Dataset(np.zeros((8, 4)) for _ in range(6)))
+        loader = loader_class(Dataset(np.zeros((8, 4)) for _ in range(6)))
         with suppress(ValueError):
             for number, _ in enumerate(itertools.chain(loader, loader)):
                 if number == 3 and ends == "early":
