@@ -28,8 +28,9 @@ from pipeline.text import did_you_mean, printable
 
 # Of JPEG files.
 _QUALITY = 95
-# TensorFlow's guide asks for shards of 100 MB or more; at least 16 shards, so that 16 can be read at a time.
-_SHARD_BYTES, _MIN_SHARDS = 100_000_000, 16
+# TensorFlow's guide asks for shards of 100 MB or more; at least 16 shards, so that 16 can be read at a time. At most 256,
+# because a loader that reads images by their position has all shards open, and many systems allow 1,024 open files.
+_SHARD_BYTES, _MIN_SHARDS, _MOST_SHARDS = 100_000_000, 16, 256
 # A record's length and that number's checksum come before its bytes, the checksum of the bytes after them. Source:
 # tensorflow's lib/io/record_writer.h.
 _BEFORE_RECORD_BYTES, _BEHIND_RECORD_BYTES = 12, 4
@@ -133,7 +134,7 @@ def _stem(source: ImageSource, index: int) -> str:
 def write_records(source: ImageSource, config: PipelineConfig, folder: Path, dtype: str, progress: Progress) -> Index:
     """Writes the bytes of all files to TFRecord shards in `folder`. Returns the index, still without `content`."""
     stored = epoch_order(source.images, seed=_STORED_SEED, epoch=0)
-    shards = min(source.images, max(_MIN_SHARDS, -(-bytes_of(source) // _SHARD_BYTES)))
+    shards = min(source.images, max(_MIN_SHARDS, min(_MOST_SHARDS, -(-bytes_of(source) // _SHARD_BYTES))))
     paths = source.paths
     shard, offset, length = (np.zeros(source.images, np.int64) for _ in range(3))
     sizes: dict[str, int] = {}
