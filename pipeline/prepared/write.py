@@ -28,8 +28,8 @@ from pipeline.text import did_you_mean, printable
 
 # Of JPEG files.
 _QUALITY = 95
-# TensorFlow's guide asks for shards of 100 MB or more; at least 16 shards, so that 16 can be read at a time. At most 256,
-# because a loader that reads images by their position has all shards open, and many systems allow 1,024 open files.
+# TensorFlow's guide asks for shards of 100 MB or more; at least 16 shards, so that 16 can be read at a time. At most
+# 256: a loader that reads images by their position has all of them open, and many systems allow 1,024 open files.
 _SHARD_BYTES, _MIN_SHARDS, _MOST_SHARDS = 100_000_000, 16, 256
 # A record's length and that number's checksum come before its bytes, the checksum of the bytes after them. Source:
 # tensorflow's lib/io/record_writer.h.

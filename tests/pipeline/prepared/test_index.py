@@ -315,6 +315,14 @@ def test_a_wrong_index_is_refused_in_one_line(problem, greys, tmp_path):
     assert message.endswith(" --as raw (or records, resized).")
 
 
+def test_a_copy_of_records_has_no_more_shards_than_can_be_open(greys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.prepared.write._SHARD_BYTES", 1)
+    for name, value in (("_MIN_SHARDS", 2), ("_MOST_SHARDS", 3)):
+        monkeypatch.setattr(f"pipeline.prepared.write.{name}", value)
+    materialize(greys, tmp_path / "copy", "records", PipelineConfig())
+    assert len(open_prepared(tmp_path / "copy").records.paths) == 3
+
+
 RECORDS_BROKEN = {
     "images have no place in a shard": lambda values: changed(values, shard=values["shard"][1:]),
     "an image lies outside of its shard": lambda values: changed(values, offset=[10**9, *values["offset"][1:]]),
