@@ -25,7 +25,7 @@ from benchmarks.tune.samples import SearchSamples
 from pipeline.cost_model import stages_of
 from pipeline.export import drawn_text
 from profiles.report import Bar, Kind, Line, Picture, Screen
-from profiles.statistics import range_cell, range_text
+from profiles.statistics import geometric_mean, range_cell, range_text
 
 _BAR_WIDTH = 34
 # A rate below this part of the predicted one shows that the prediction lacks what sets the rate.
@@ -299,11 +299,12 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
         "one call": "the loader, which makes one call at a time",
     }
     megabytes = f"{prediction.memory_bytes / 1e6:,.0f} MB"
-    if (ratio := rate / prediction.images_per_sec) < _PREDICTED_RATIO:
+    steady = geometric_mean(chosen.steady_images_per_sec) if chosen.steady_images_per_sec else rate
+    if (ratio := steady / prediction.images_per_sec) < _PREDICTED_RATIO:
         return (
-            f"It reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s that were predicted, so what sets "
-            f"its rate is not known. To measure that: unstall pipeline --data FOLDER --config {TOML}. It takes "
-            f"{megabytes} of memory.{of_ready}"
+            f"Inside an epoch it reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s that were predicted; "
+            f"what sets its rate is measured by: unstall pipeline --data FOLDER --config {TOML}. It takes {megabytes} "
+            f"of memory.{of_ready}"
         )
     limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
     return f"By the prediction its rate is set by {limit}; it takes {megabytes} of memory.{of_ready}"

@@ -35,12 +35,14 @@ class Result:
       loader_images_per_sec: of the loader alone, by round.
       again_images_per_sec: of whole epochs, in rounds measured after the choice, which they did not influence; empty
         where the subject was not measured again.
+      steady_images_per_sec: inside an epoch, without its edges, which no prediction has, by round.
     """
 
     subject: Subject
     epoch_images_per_sec: tuple[float, ...]
     loader_images_per_sec: tuple[float, ...]
     again_images_per_sec: tuple[float, ...] = ()
+    steady_images_per_sec: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -181,6 +183,7 @@ def result_of(measured: MeasuredPipeline, images: int) -> Result:
         epoch_images_per_sec=rates_of(measured.samples, "train", images),
         loader_images_per_sec=rates_of(measured.samples, "loader", images),
         again_images_per_sec=rates_of(measured.samples, "again", images),
+        steady_images_per_sec=tuple(1 / sample.s_per_image for sample in measured.samples if sample.window == "train"),
     )
 
 

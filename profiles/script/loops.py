@@ -171,11 +171,10 @@ class Loops:
             loop = self._loops.get(key)
             if loop is None:
                 loop = self._loops[key] = _Loop(Path(place).name, source, data, kind)
+            watched = Pass(place, data, loop, self._count)
             for other in list(self._running):
                 if other.place == place and other.runs:
-                    other.mark_mixed()
-                    loop.mixed = True
-            watched = Pass(place, data, loop, self._count)
+                    other.overtaken_by(watched)
             self._running.add(watched)
             loop.note(data, held=self._tries and source.tries)
             # A script may make other data for each of a thousand loops: only those that run and the longest are held.
@@ -349,6 +348,8 @@ class Pass:
         self._completion: Completion | None = None
         self._pending: deque[HostStep] = deque()
         self._copies = None if loop.begun else loop.source.copies(data)
+        # Passes of the same line that began while this one ran. `batches = iter(loader)` drops the older one then.
+        self._newer: list[Callable[[], Pass | None]] = []
         # When the first steps, which trace, were over, and what this thread had traced by then: (time, count, time).
         self._settled_ns: tuple[int, int, int] | None = None
         self._tally = Tally(
@@ -372,6 +373,10 @@ class Pass:
     def draw(self, fetch: Callable[[], Any]) -> Any:
         """Fetches the next batch for the script, and ends the step before."""
         asked_ns = clock.now_ns()
+        for newer in filter(None, (reference() for reference in self._newer)):
+            if newer.runs:
+                self._mark_mixed()
+                newer._mark_mixed()
         if self._completion is not None:
             self._completion.look(asked_ns)
         try:
@@ -396,7 +401,11 @@ class Pass:
             self._loop.facts["copies"] = copies
         return batch
 
-    def mark_mixed(self) -> None:
+    def overtaken_by(self, newer: Pass) -> None:
+        """Notes that another pass of the same line has begun. Both are mixed if this one is drawn from once more."""
+        self._newer.append(weakref.ref(newer))
+
+    def _mark_mixed(self) -> None:
         """Notes that other data are drawn from on the same line."""
         if self._loop is not None:
             self._loop.mixed = True

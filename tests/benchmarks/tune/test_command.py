@@ -183,6 +183,26 @@ def printed(document: SearchDocument) -> str:
     return console.export_text()
 
 
+@pytest.mark.parametrize(
+    ("steady", "said"),
+    [
+        (1.0, "By the prediction its rate is set by the cores"),
+        (0.5, "Inside an epoch it reaches 50% of the 1,000 img/s"),
+    ],
+    ids=["edges", "slower steps"],
+)
+def test_edges_of_epochs_make_no_prediction_wrong(steady, said):
+    """Epochs of 2,000 images take some three times as long as predicted, by edges of 4 s or by their steps as well."""
+    fast = a_measured_pipeline("fast", 1000.0 * steady, spread=0.0)
+    samples = tuple(
+        replace(sample, epoch_ns=sample.epoch_ns + 4 * 10**9) if sample.window == "train" else sample
+        for sample in fast.samples
+    )
+    bars = tuple(a_measured_pipeline(bar.subject.name, 10.0) for bar in MEASURED_BARS)
+    document = a_search_document(fast, {"subjects": (*bars, replace(fast, samples=samples))})
+    assert said in " ".join(printed(document).split())
+
+
 def test_what_is_printed_says_what_was_chosen_and_what_was_not():
     text = " ".join(printed(searched()).split())
     for part in (

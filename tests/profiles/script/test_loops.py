@@ -183,6 +183,22 @@ def test_it_needs_few_packages(folder):
     assert (folder / "out" / "report.html").is_file()
 
 
+def test_an_iterator_that_the_next_takes_the_place_of_is_no_other_loader(folder):
+    shown = run(
+        folder,
+        """
+        for epoch in range(3):
+            batches = iter(train)  # while the one before is still there
+            for _ in range(6):
+                batch = next(batches)
+                time.sleep(0.01)
+        """,
+    )
+    assert shown.returncode == 0 and "several loaders" not in shown.stderr
+    [result] = results(folder)["results"]
+    assert result["attribution"]["prep_stall"] is not None
+
+
 def test_a_pass_that_is_left_early_counts_what_it_had(folder):
     shown = run(
         folder,
