@@ -302,7 +302,7 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
     steady = geometric_mean(chosen.steady_images_per_sec) if chosen.steady_images_per_sec else rate
     if (ratio := steady / prediction.images_per_sec) < _PREDICTED_RATIO:
         return (
-            f"Inside an epoch it reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s that were predicted; "
+            f"Inside an epoch it reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s predicted; "
             f"what sets its rate is measured by: unstall pipeline --data FOLDER --config {TOML}. It takes {megabytes} "
             f"of memory.{of_ready}"
         )
