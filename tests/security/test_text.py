@@ -408,7 +408,7 @@ def test_a_written_script_holds_a_name_as_a_text_and_nothing_of_it_as_code(paylo
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
         if node.targets[0].id in ("CLASSES", "SKIPPED", "FOLDER")
     }
-    assert assigned == {"CLASSES": [text, "b"], "SKIPPED": [text], "FOLDER": str(tmp_path / text)}
+    assert assigned == {"CLASSES": [text, "b"], "SKIPPED": {text}, "FOLDER": str(tmp_path / text)}
 
 
 def test_a_results_page_with_a_name_that_is_no_utf8_is_written_all_the_same(tmp_path):
