@@ -251,7 +251,7 @@ class FakeGroup:
             rate = planted[number % len(planted)]
         else:
             rate = planted * (1 + 0.06 * (-1) ** number * (turn.of.variant in NOISY))
-        sample = SimpleNamespace(window=turn.window, whole_s_per_image=lambda images: 1 / rate)
+        sample = SimpleNamespace(window=turn.window, s_per_image=1 / rate, whole_s_per_image=lambda images: 1 / rate)
         self.measured[turn.of].samples.append(sample)
 
 
