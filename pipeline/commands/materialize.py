@@ -153,13 +153,10 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
         progress.reset(task, description="measuring")
         import tensorflow as tf
 
+        refusals = (tf.errors.OpError, SourceError, UnavailableError)  # of a damaged file, which records keep as it is
         try:
             return prepared, measure(source, open_source(arguments.out), config, report)
-        except (
-            tf.errors.OpError,
-            SourceError,
-            UnavailableError,
-        ) as error:  # a damaged file, which records keep as it is
+        except refusals as error:
             raise _Unmeasured(prepared, first_line(error), exit_code=3) from error
         except Stopped as stopped:
             raise _Unmeasured(prepared, "stopped", exit_code=stopped.exit_code) from stopped

@@ -264,7 +264,8 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
     if variable and method in FLOWS:
         repeated, attributes, by_hand = _uses(script, variable, node, method)
     else:
-        repeated, attributes, by_hand = (node,) if _is_counted(script, node) else (), (), []
+        counted = method in FLOWS and _is_counted(script, node)
+        repeated, attributes, by_hand = (node,) if counted else (), (), []
     loader = Loader(
         name=name,
         line=node.lineno,

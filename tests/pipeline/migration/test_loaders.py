@@ -147,6 +147,15 @@ def test_data_never_end_only_where_their_own_steps_are_counted(call: str, expect
     assert [loader.name for loader in loaders for _ in loader.repeated] == expected
 
 
+def test_a_loader_without_a_name_never_ends_where_its_steps_are_counted() -> None:
+    made = "ImageDataGenerator().flow_from_directory('x')"
+    [loader], _ = loaders_of(Script(f"{FLOW}model.fit({made}, steps_per_epoch=9)\n"))
+    assert loader.repeated == (loader.node,)
+    text = "import keras\nmodel.fit(keras.utils.image_dataset_from_directory('x'), steps_per_epoch=9)\n"
+    [dataset], _ = loaders_of(Script(text))
+    assert dataset.repeated == ()  # it ends, as it is
+
+
 def test_arrays_have_a_number_and_no_files() -> None:
     text = f"{FLOW}a = ImageDataGenerator().flow(x, y)\nprint(a.n, a.batch_size, a.filenames)\n"
     [loader], [stays] = loaders_of(Script(text))
