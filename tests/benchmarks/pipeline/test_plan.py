@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from benchmarks.accuracy import __main__ as accuracy
 from benchmarks.lab.options import UserError, config_from_file
+from benchmarks.pipeline.measure import Run
 from benchmarks.pipeline.plan import parser, read_plan
 from benchmarks.train import __main__ as train
+from pipeline import from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH, VARIANTS
 from profiles.devices import Device
@@ -145,3 +149,15 @@ def test_a_bad_config_file_is_refused(tmp_path, content, message):
     (tmp_path / "bad.toml").write_bytes(content)
     with pytest.raises(UserError, match=message):
         read(tmp_path, "--config", str(tmp_path / "bad.toml"))
+
+
+def test_a_run_on_a_cpu_and_a_gpu_names_the_gpu(photos, tmp_path):
+    """The CPU's process sees no GPU: two runs on different GPUs would be compared as if on one machine."""
+    plan = read_plan(parser().parse_args(["--data", str(photos), "--variants", "tf-data"]), tmp_path / "out")
+    plan.out.mkdir()
+    devices = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
+    run = Run(plan, from_folder(photos), devices, Progress(disable=True), Console())
+    assert run.document(complete=False).provenance.get("gpus") in (None, [])
+    for group, gpus in zip(run._groups, ([], ["NVIDIA H100"]), strict=True):
+        group.backend = {"keras_backend": "jax", "gpus": gpus}
+    assert run.document(complete=False).provenance["gpus"] == ["NVIDIA H100"]

@@ -153,6 +153,18 @@ def test_where_the_fastest_is_not_confirmed_the_next_is_not_told_by_the_rounds_t
     assert [one.change for one in of_slow.printed_advice] == ["same"]
 
 
+def test_the_fastest_is_the_one_that_was_faster_when_measured_again() -> None:
+    of_slow, *_ = judge(
+        [
+            again(a_variant("slow", 10, 10, 10, work=("nearest",)), 10, 10, 10),
+            again(a_variant("other work", 4, 4, 4), 6, 6, 6),
+            again(a_variant("same work", 5, 5, 5, work=("nearest",)), 5, 5, 5),
+        ]
+    )
+    assert [one.change for one in of_slow.printed_advice] == ["same work"]
+    assert [one.change for one in of_slow.advice] == ["same work", "other work"]
+
+
 def test_a_gain_that_is_not_there_when_it_is_measured_again_is_no_advice() -> None:
     slow, lucky = a_variant("slow", 10, 10, 10), a_variant("lucky", 5, 5, 5)
     assert judge([again(slow, 10, 10, 10), again(lucky, 10, 9, 11)])[0].advice == ()
