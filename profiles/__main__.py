@@ -300,14 +300,13 @@ class _Run:
 
     def _digest(self) -> str | None:
         """Returns a digest of the script; None where it cannot be read, or was edited while it ran."""
-        from profiles.remedies.edits import source_of
         from profiles.script.applying import digest_of
 
-        if self._read() != self._text:
+        if self._text is None or self._read() != self._text:
             return None
         try:
-            return digest_of(source_of(self._script))
-        except (OSError, UnicodeDecodeError):
+            return digest_of(self._text.decode())
+        except UnicodeDecodeError:
             return None
 
     def _say_applied(self) -> None:

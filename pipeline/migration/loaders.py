@@ -349,7 +349,7 @@ def _is_counted(script: Script, node: ast.expr) -> bool:
     name: str | None = "x"
     if isinstance(above, ast.keyword):
         name, above = above.arg, script.parent(above)
-    elif not isinstance(above, ast.Call) or above.args[:1] != [node]:
+    elif isinstance(above, ast.Call) and above.args[:1] != [node]:
         return False
     if not isinstance(above, ast.Call):
         return False

@@ -16,6 +16,7 @@ from profiles import clock
 from profiles.devices import Device
 from profiles.script.completion import Completion, HostStep, on_device
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
+from profiles.script.last_data import LastData, reference_to
 from profiles.script.loop_trial import HeldLoop
 from profiles.script.results import Ceilings, FitRecord
 from profiles.script.run import wait_for_threads
@@ -142,7 +143,7 @@ class Loops:
                 threads=loop.step_threads,
                 work=loop.work,
                 behind=loop.behind,
-                anew=loop.anew,
+                anew=loop.last.anew,
             )
             for name, loop in self._named()
             if loop.loader is not None and not loop.mixed
@@ -217,7 +218,7 @@ class _Loop:
       unit: what the batches hold; None before the first.
       data: returns the data of the first pass; None if the script has let them go.
       loader: of the last pass, where remedies are to be tried; None where another loop took longer, and none runs.
-      anew: whether a pass had another loader than the one before it.
+      last: the data of the last pass.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
       behind: whether a device computes the steps behind the host.
       facts: of the data, for the record.
@@ -231,13 +232,12 @@ class _Loop:
         self.mixed = False
         self.unit: Unit | None = None
         self.loader: Any = None
-        self.anew = False
         self.work: Work | None = None
         self.behind = False
         workers = source.workers_of(data)
         self.facts: dict[str, Any] = {"workers_asked": workers} if workers else {}
-        self._last = _reference(data)
-        self.data = self._last or (lambda: None)
+        self.last = LastData(data)
+        self.data = reference_to(data) or (lambda: None)
         self._steps_ns = self._steps_cpu_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
         self._results = self._waited_for = 0
@@ -254,8 +254,7 @@ class _Loop:
 
     def note(self, data: Any, *, held: bool) -> None:
         """Notes the data of another pass, and keeps them if they are to be held."""
-        self.anew = self.anew or (self.begun > 1 and self._last is not None and self._last() is not data)
-        self._last = _reference(data)
+        self.last.note(data)
         self.loader = data if held else None
 
     def held_data(self) -> Any:
@@ -321,13 +320,6 @@ class _Loop:
             loop=True,
             unit=self.unit or SAMPLE,
         )
-
-
-def _reference(data: Any) -> Callable[[], Any] | None:
-    """Returns a weak reference to data; None where there can be none."""
-    with suppress(TypeError):
-        return weakref.ref(data)
-    return None
 
 
 class Pass:

@@ -31,6 +31,7 @@ from profiles.script.ceilings import measure_ceilings
 from profiles.script.epochs import EpochRecord
 from profiles.script.fit_trial import HeldFit
 from profiles.script.hooks import time_hooks
+from profiles.script.last_data import LastData
 from profiles.script.loop_trial import HeldLoop
 from profiles.script.results import Ceilings, FitRecord, join_calls
 from profiles.script.run import wait_for_threads
@@ -321,7 +322,7 @@ class Profiler:
             self._callers.append(_Caller(place, model, data, at=len(self.fits)))
             self.fits.append(fit)
             return fit
-        caller.note(data)
+        caller.last.note(data)
         joined = self.fits[caller.at] = join_calls(self.fits[caller.at], fit)
         return joined
 
@@ -389,7 +390,7 @@ class Profiler:
         with self._noting:
             took_ns = self._took_ns[fit.name]
             epochs = 0 if fit.account is None else fit.account.epochs
-            anew = any(caller.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
+            anew = any(caller.last.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
             if self.held is not None and took_ns < self.held.took_ns:
                 return
             if keras.backend.backend() == "torch" and is_loop_data(given.get("x")):
@@ -474,33 +475,19 @@ class _Caller:
 
     Attributes:
       at: index of the record in `Profiler.fits`.
-      anew: whether a call had other data than the one before it.
+      last: the data of the last call.
     """
 
     def __init__(self, place: str, model: Any, data: Any, at: int) -> None:
         self.at = at
-        self.anew = False
         self._place = (place, data_kind(data))
-        self._data = _reference(data)
+        self.last = LastData(data)
         self._model: Callable[[], Any] = weakref.ref(model)
         self._optimizer: Callable[[], Any] = weakref.ref(model.optimizer) if model.optimizer else lambda: None
-
-    def note(self, data: Any) -> None:
-        """Notes the data of another call."""
-        self.anew = self.anew or (self._data is not None and self._data() is not data)
-        self._data = _reference(data)
 
     def is_of(self, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is model.optimizer
         return same and self._place == (place, data_kind(data))
-
-
-def _reference(data: Any) -> Callable[[], Any] | None:
-    """Returns a weak reference to data; None where there can be none, as to a list of arrays."""
-    try:
-        return weakref.ref(data)
-    except TypeError:
-        return None
 
 
 def _epoch_batches(watch: Watch) -> int | None:
