@@ -88,8 +88,10 @@ def test_a_script_with_a_remedy_in_its_text_trains_to_the_same_losses(
 
     with monkeypatch.context() as stopped:
         stopped.setattr(keras.Model, "fit", fit)
-        # On a busy machine a map may look as if it waited, and get another remedy than parallel calls.
+        # On a busy machine a map may look as if it waited, and get another remedy than parallel calls; or as if it took
+        # no time beside what stands in front of it, and get none.
         stopped.setattr(tf_finding, "_WAITS_RATIO", 2.0)
+        stopped.setattr(tf_finding, "_MATTERS_RATIO", -1.0)
         with pytest.raises(Reached):
             run(tmp_path / "train.py")
     [remedy] = remedies
