@@ -47,7 +47,7 @@ def passes_on_jax(file: str, chosen: str) -> None:
         cwd=PROJECT_ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:]

@@ -476,7 +476,7 @@ def browsed(page: str, folder: pathlib.Path) -> Browsed:
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
     words += ["--enable-logging=stderr", f"--log-net-log={folder}/net.json", "--virtual-time-budget=5000"]
     words += ["--dump-dom", f"file://{folder}/page.html"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True)
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     return Browsed(done.stdout, console, (folder / "net.json").read_text())
 
@@ -612,6 +612,6 @@ def test_what_is_folded_is_printed(tmp_path):
         write_atomically(tmp_path / "page.html", text)
         words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
         words += [f"--print-to-pdf={tmp_path}/page.pdf", "--no-pdf-header-footer", f"file://{tmp_path}/page.html"]
-        subprocess.run(words, capture_output=True, timeout=60, check=True)
+        subprocess.run(words, capture_output=True, timeout=300, check=True)
         sizes.append(len(re.findall(rb"/Type ?/Page\b", (tmp_path / "page.pdf").read_bytes())))
     assert sizes[0] == sizes[1] > sizes[2]

@@ -26,6 +26,7 @@ from profiles.devices import Device
 from profiles.measure.schedule import epochs_for
 from tests.builders import CPU, GPU
 from tests.checks import passes_on_jax
+from tests.planted import planted
 
 TRAIN, TEST = 90, 20
 FAST = Device(kind="emulated", name="emulated:100000", images_per_sec=1e5)
@@ -170,6 +171,7 @@ def test_several_steps_in_an_execution_are_trained_and_not_split(session: Device
     assert epoch.examples == TRAIN
 
 
+@planted
 def test_an_emulated_device_sleeps_and_has_no_executions(sources: Sources) -> None:
     session = DeviceSession(FAST, sources)
     facts = session.open(SMALL)

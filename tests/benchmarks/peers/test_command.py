@@ -53,7 +53,7 @@ from pipeline.variants import VARIANTS
 from profiles.report import LeftOut, load, write
 from tests import PROJECT_ROOT
 from tests.builders import a_measured_peer, a_peer, a_peers_document, a_survey, an_identity
-from tests.checks import lives
+from tests.checks import have_ended, lives
 
 IMAGES = 100
 
@@ -624,7 +624,7 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
-    monkeypatch.setattr(rounds, "_HANG_LEAST_S", 1.0)
+    monkeypatch.setattr(rounds, "_HANG_LEAST_S", 5.0)
     run = run_of(workshop, function, "planted")
     run.prepare()
     process = psutil.Process(run._processes[function].pid)
@@ -1050,15 +1050,15 @@ def test_ctrl_c_ends_everything_soon(photos, tmp_path):
     words = [sys.executable, "-m", "benchmarks.peers", "--data", str(photos), "--out", str(tmp_path / "out")]
     run = subprocess.Popen(words, cwd=PROJECT_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     children = []
-    for _ in range(300):
+    for _ in range(2400):
         children = psutil.Process(run.pid).children(recursive=True)
         if children:
             break
         time.sleep(0.05)
     assert children
     run.send_signal(signal.SIGINT)
-    assert run.wait(5) == 130
-    assert [child for child in children if lives(child.pid)] == []
+    assert run.wait(60) == 130
+    assert have_ended(*(child.pid for child in children))
     assert not (tmp_path / "out").exists()
     run.stderr.close()
 

@@ -12,6 +12,7 @@ from benchmarks.scripts.report import HEADINGS, cells
 from benchmarks.scripts.results import Result, derive, without_times
 from tests.builders import a_scripts_document
 from tests.checks import have_ended
+from tests.planted import planted
 
 SLEEPS = """
 import time
@@ -113,6 +114,7 @@ def test_what_differs_from_run_to_run_is_not_compared() -> None:
     )
 
 
+@planted
 def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in (("good", SLEEPS.format(seconds=0.1)), ("bad", "raise SystemExit(3)")):
         (tmp_path / "scripts" / name).mkdir(parents=True)
@@ -138,8 +140,8 @@ def test_a_script_that_does_not_end_is_ended_with_its_processes(
     text = "import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
     text += "pathlib.Path('pid').write_text(str(child.pid))\nchild.wait()"
     (tmp_path / "hangs" / "train.py").write_text(text)
-    assert main([str(tmp_path), "--limit", "1", "--out", str(tmp_path / "out")]) == 3
-    assert "as written, it was ended after 1 s (--limit)" in capsys.readouterr().err
+    assert main([str(tmp_path), "--limit", "5", "--out", str(tmp_path / "out")]) == 3
+    assert "as written, it was ended after 5 s (--limit)" in capsys.readouterr().err
     child = int((tmp_path / "hangs" / "pid").read_text())
     assert have_ended(child)
 

@@ -133,7 +133,7 @@ def test_a_worker_collects_as_its_parent_does_but_not_the_garbage_of_its_parent(
     (gc.enable if collects else gc.disable)()
     try:
         EndsInItsProcessOnly()
-        assert started(Collector(), timeout_s=5.0).make(3) is collects is gc.isenabled()
+        assert started(Collector(), timeout_s=60.0).make(3) is collects is gc.isenabled()
     finally:
         gc.enable()
 

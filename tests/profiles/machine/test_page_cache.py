@@ -23,6 +23,7 @@ from profiles.machine.page_cache import (
     read_bytes_per_sec,
 )
 from tests.fakes import FakeClock
+from tests.planted import planted
 
 PAGE = mmap.PAGESIZE
 
@@ -61,6 +62,7 @@ def slow_reads(monkeypatch: pytest.MonkeyPatch, fake_clock: FakeClock, ms: Calla
     monkeypatch.setattr(os, "readv", readv)
 
 
+@planted
 def test_several_readers_read_side_by_side_each_number_others_of_the_files(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +79,6 @@ def test_several_readers_read_side_by_side_each_number_others_of_the_files(
     monkeypatch.setattr(os, "readv", readv)
     one, two = measure_readers(files, (1, 2))
     assert (one.readers, two.readers) == (1, 2)
-    # Beside other programs the ratio is smaller, and never larger than that of the sleeps.
     assert 1.2 < two.files_per_sec / one.files_per_sec < 5 / 3 * 1.15
     assert one.bytes_per_sec == pytest.approx(8 * PAGE * one.files_per_sec)
     measured, warmed = seen[:5] + seen[10:15], seen[5:10] + seen[15:]

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.measure.batches import FitData
-from profiles.remedies import NEEDS, tf_remedies
+from profiles.remedies import NEEDS, tf_finding, tf_remedies
 from profiles.remedies.fit_data import data_of
 from profiles.remedies.room import Room
 from profiles.remedies.tf_remedies import TfData
@@ -18,6 +18,7 @@ from profiles.remedies.turns import Failed
 from profiles.stages import nodes, tf_stages
 from profiles.stages.tf_model import written
 from profiles.stages.tf_stages import tfdata_table
+from tests.builders import MS
 from tests.checks import run_python
 from tests.planted import planted
 
@@ -59,6 +60,15 @@ def sharpen(image, label):
 
 def both_in_python(index):
     return augment_in_python(*decode(index))
+
+
+@pytest.fixture(autouse=True)
+def no_chance(request, monkeypatch):
+    """No busy moment decides what is found: no stage waits, each takes time. Tests that are planted measure."""
+    monkeypatch.setattr(tf_finding, "_PROBED_NS", 60_000 * MS)
+    if request.node.get_closest_marker("flaky") is None:
+        monkeypatch.setattr(tf_finding, "_WAITS_RATIO", 2.0)
+        monkeypatch.setattr(tf_finding, "_MATTERS_RATIO", -1.0)
 
 
 def source():
@@ -314,6 +324,7 @@ def arrays(folder):
     return tf.data.Dataset.from_tensor_slices(np.arange(512.0).reshape(256, 2)).map(lambda row: row / 255.0)
 
 
+@planted
 @pytest.mark.parametrize(
     ("make", "function", "takes_batches"),
     [
@@ -412,6 +423,7 @@ def test_an_iterator_for_all_epochs_knows_the_steps_of_an_epoch():
     assert "repeat" not in taken_apart(PIPELINES["endless"](), needs=["edges"])[1]
 
 
+@planted
 def test_a_map_that_waits_gets_more_calls_than_there_are_cores():
     def wait(number):
         time.sleep(0.004)
@@ -430,6 +442,7 @@ def test_a_map_that_waits_gets_more_calls_than_there_are_cores():
     assert taken_apart(PIPELINES["plain"](), needs=["waiting"], pool_calls=9)[1]["pool"].calls == 9
 
 
+@planted
 def test_a_map_that_another_program_stopped_once_does_not_wait():
     calls = itertools.count()
 
@@ -455,7 +468,6 @@ def test_a_remedy_is_found_only_where_it_is_called_for():
     assert taken_apart(right.with_options(options), needs=["waiting", "edges"])[1].keys() == {"cache", "repeat"}
 
 
-@planted
 def test_the_remedies_of_the_largest_loss_come_first():
     by_edges, by_waiting = (
         list(taken_apart(PIPELINES["plain"](), needs=needs)[1])
@@ -467,7 +479,6 @@ def test_the_remedies_of_the_largest_loss_come_first():
     assert list(taken_apart(PIPELINES["autotuned"]())[1])[-1] == "any-order"
 
 
-@planted
 def test_a_shuffle_of_what_is_made_calls_for_faster_stages_before_the_tuner():
     _, remedies = taken_apart(source().map(decode).shuffle(IMAGES).batch(8), needs=["edges"])
     assert [name for name in remedies if name in ("parallel", "tuner-off")] == ["parallel", "tuner-off"]

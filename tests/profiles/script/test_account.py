@@ -295,6 +295,7 @@ class Files(keras.utils.PyDataset):
         drop(self.paths[: self._lost])
 
 
+@planted
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="pages of files can be dropped on Linux only")
 def test_what_an_epoch_reads_from_storage_is_in_its_record(watched: Profiler, tmp_path: Path) -> None:
     data = Files(tmp_path)

@@ -70,9 +70,9 @@ def test_a_trial_that_crashes_leaves_the_exit_code(how: str) -> None:
 def test_a_trial_that_hangs_is_ended_with_its_processes_and_leaves_the_exit_code() -> None:
     process = started(
         """
-        guard.fix(6, 1.0)
         worker = subprocess.Popen(["sleep", "1000"])
         print(worker.pid, flush=True)
+        guard.fix(6, 1.0)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         time.sleep(1000)
         """
@@ -91,9 +91,9 @@ def test_a_worker_that_has_ended_is_not_waited_for_though_nobody_asked_how_it_en
     try:
         process = started(
             """
-            guard.fix(6, 0.2)
             worker = subprocess.Popen(["sleep", "1000"])
             print(worker.pid, flush=True)
+            guard.fix(6, 0.2)
             time.sleep(1000)
             """,
             leave_s=1000.0,
@@ -127,7 +127,10 @@ def test_a_signal_to_the_parent_reaches_the_script_once(name: str) -> None:
         seen = []
         signal.signal(signal.{name}, lambda *_: seen.append(1))
         print("ready", flush=True)
-        time.sleep(1.5)
+        until = time.monotonic() + 60
+        while not seen and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.5)  # for a second one
         return 40 + len(seen)
         """
     )

@@ -156,7 +156,7 @@ def test_pillow_and_opencv_are_known(tmp_path: Path) -> None:
         timer.batch(load, one_image)
     found = ms_of(timer)
     assert {"PIL.Image.open", "PIL.Image.load", "PIL.Image.resize", "cv2.imread", "cv2.resize"} <= set(found)
-    assert found["PIL.Image.load"][0] > found["PIL.Image.open"][0]  # Pillow decodes in `load`
+    assert found["PIL.Image.load"][1] > found["PIL.Image.open"][1]  # Pillow decodes in `load`
 
 
 def test_every_known_call_that_can_be_imported_is_there() -> None:
@@ -189,4 +189,4 @@ def test_a_timer_costs_little() -> None:
     began_ns = clock.thread_cpu_ns()
     many()
     plain_ns = clock.thread_cpu_ns() - began_ns
-    assert (timer.times.cpu_ns - plain_ns) / 1000 < 50_000  # well below what decoding a photo costs
+    assert (timer.times.cpu_ns - plain_ns) / 1000 < 20_000  # well below what decoding a photo costs

@@ -220,7 +220,8 @@ def test_only_a_path_names_a_sample(element: bytes, name: str) -> None:
     assert tf_stages._label([tf.constant(element)], 7, None) == name
 
 
-def test_an_index_is_named_by_the_list_of_names(one_round: None) -> None:
+def test_an_index_is_named_by_the_list_of_names(one_round: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf_stages, "TAIL_S", 10.0)
     dataset = tf.data.Dataset.range(20).map(doze_stage).batch(2)
     tail = tfdata_table(dataset, cores=2, names=[f"cats/{number}.jpg" for number in range(20)]).tail
     assert tail is not None
