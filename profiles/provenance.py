@@ -25,6 +25,8 @@ _ROOT, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _PACKAGES = ("unstall", "tensorflow", "keras", "jax", "numpy", "pillow", "opencv-python-headless", "albumentations")
 # Modules whose names differ from those of their distributions.
 _MODULES = {"pillow": "PIL", "opencv-python-headless": "cv2"}
+# What tells one ARM processor from another, as Linux names it.
+_ARM = ("implementer", "part", "variant")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +185,14 @@ def version_of(package: str) -> str:
 
 def _cpu_model() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
     except OSError:
-        pass
+        lines = []
+    known = {name.strip(): value.strip() for name, _, value in lines}
+    if "model name" in known:
+        return known["model name"]
+    if "CPU part" in known:  # of ARM, which has numbers in the place of a name
+        return " ".join(["ARM", *(f"{name} {known[f'CPU {name}']}" for name in _ARM if f"CPU {name}" in known)])
     return platform.processor() or "unknown"
 
 

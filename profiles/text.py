@@ -27,6 +27,11 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line}"
 
 
+def rate_text(per_sec: float) -> str:
+    """Returns a rate for people: whole from 10 on, else to three digits."""
+    return f"{per_sec:,.0f}" if per_sec >= 10 else f"{per_sec:.3g}"
+
+
 def _escaped(letter: str) -> str:
     category = unicodedata.category(letter)
     if letter == "\n" or not (category.startswith("C") or category in _SEPARATORS):

@@ -265,7 +265,8 @@ class GateChildHere:
         from benchmarks.gate.child import measure  # loads TensorFlow
 
         try:
-            return measure(self._subject, self._setting, windows, anchored=anchored, inspected=inspected)
+            here = self._subject.root  # not the checkout of the tests, whose modules are loaded here
+            return measure(self._subject, self._setting, here, windows, anchored=anchored, inspected=inspected)
         except Refused as error:
             raise JobRefused(str(error)) from error
         except Exception as error:

@@ -36,28 +36,31 @@ class GateSession:
     """Measures one subject.
 
     Args:
-      here: the user's working folder, from which the user's own model can be imported for one of our variants.
+      here: the user's working folder, from which the user's own model can be imported for one of our variants. Of a
+        revision nothing may be loaded from the checkout in which it lies.
     """
 
     def __init__(self, subject: Subject, setting: Setting, here: Path) -> None:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
-        root = subject.root
-        sys.path[:0] = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
+        sys.path[:0] = map(str, _folders(subject))
         if not subject.revision:
             sys.path.append(str(here))
-        self._subject, self._setting = subject, setting
+        self._subject, self._setting, self._here = subject, setting, here
 
     def measure(self, windows: int, anchored: bool, inspected: bool) -> Process:
-        return measure(self._subject, self._setting, windows, anchored=anchored, inspected=inspected)
+        return measure(self._subject, self._setting, self._here, windows, anchored=anchored, inspected=inspected)
 
     def close(self) -> None:
         """Does nothing: `measure` has closed what it opened."""
 
 
-def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool, inspected: bool) -> Process:
+def measure(
+    subject: Subject, setting: Setting, here: Path, windows: int, *, anchored: bool, inspected: bool
+) -> Process:
     """Measures a subject in this process.
 
     Args:
+      here: the user's working folder.
       anchored: whether the anchors are measured beside each window.
       inspected: whether the invariants, which have no noise, are read after the windows.
     Raises:
@@ -75,13 +78,13 @@ def measure(subject: Subject, setting: Setting, windows: int, *, anchored: bool,
         if getattr(loader, "one_iterator", False):  # the loader may be an earlier revision's
             repeated = FitData(arguments=loader.fit_arguments)
     try:
-        _check_origin(subject)
+        _check_origin(subject, here)
         check_device(setting.device)
         backend = check_backend()
         parallel_batches = None if loader is None else loader.parallel_batches
         opened = Feed(feed, model=model, device=setting.device, parallel_batches=parallel_batches, repeated=repeated)
         process = _measured(opened, backend, windows, anchored=anchored, inspected=inspected)
-        _check_origin(subject)  # again, for modules that the subject imported only when it was called
+        _check_origin(subject, here)  # again, for modules that the subject imported only when it was called
         return process
     finally:
         if loader is not None:
@@ -110,29 +113,55 @@ def _measured(opened: Feed, backend: str, windows: int, *, anchored: bool, inspe
     )
 
 
-def _check_origin(subject: Subject) -> None:
+def _repository(path: Path) -> Path | None:
+    """Returns the top of the repository in which a file or folder lies; None outside of repositories."""
+    return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), None)
+
+
+def _folders(subject: Subject) -> list[Path]:
+    """Returns the folders from which a subject's modules are imported: its own, of a revision also the topmost."""
+    tops = [subject.root, _repository(subject.root) if subject.revision else None]
+    folders = [folder for top in dict.fromkeys(tops) if top is not None for folder in (top, top / "src")]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _check_origin(subject: Subject, here: Path) -> None:
     """Checks that the measured code was loaded from the revision: an installed copy would be the same on both sides.
 
     Raises:
-      Refused: if the subject's package, or another module that the revision has, was loaded from another folder.
+      Refused: if the subject's package, or another module that the revision has, was loaded from another folder, or
+        any module from the user's checkout.
     """
     if not subject.revision:
         return
-    root = subject.root
+    own = (_repository(subject.root) or subject.root).resolve()
     package = subject.text.partition(":")[0].partition(".")[0] if subject.kind == "function" else "pipeline"
     of_revision = {
         path.stem
-        for folder in (root, root / "src")
+        for folder in _folders(subject)
         for path in folder.glob("*")
         if path.suffix == ".py" or (path / "__init__.py").is_file()
-    }
-    for name in sorted({package} | of_revision - sys.stdlib_module_names - {"unstall"}):
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and not Path(file).resolve().is_relative_to(root.resolve()):
+    } - sys.stdlib_module_names
+    checkout = _repository(here.resolve())
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is None or name.partition(".")[0] == "unstall" or (path := Path(file).resolve()).is_relative_to(own):
+            continue
+        if name == package or name in of_revision or (checkout is not None and _is_part(path, checkout)):
             raise Refused(
-                f"{name!r} was loaded from {Path(file).parent}, not from the revision: both sides would be the same "
-                "code. Name a function of the repository, which lies in it or in its folder src"
+                f"{name!r} was loaded from {path.parent.name}, not from the revision: both sides would be the same "
+                "code. Name a function of the repository, which lies in it or in its folder src; no installed package "
+                "and no PYTHONPATH may lead to your checkout"
             )
+
+
+def _is_part(path: Path, checkout: Path) -> bool:
+    """Whether a file is a part of a checkout: of no environment, and of no other repository but a submodule, in it."""
+    environments = (Path(sys.prefix), Path(sys.base_prefix))
+    if "site-packages" in path.parts or any(path.is_relative_to(folder.resolve()) for folder in environments):
+        return False
+    top = _repository(path)
+    return top == checkout or (top is not None and (top / ".git").is_file() and top.is_relative_to(checkout))
 
 
 def _measure_anchors(beside: dict[str, Callable[[], float]], rates: dict[str, list[float]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import unstall
 from benchmarks.lab.backend import Refused
+from benchmarks.lab.serve import one_line
 
 
 class EnvironmentSession:
@@ -43,8 +44,7 @@ class EnvironmentSession:
                 self._function = unstall.of_users(self._text)
             images = sum(_images(self._function()) for _ in range(times))
         except Exception as error:  # the user's code and its libraries can raise anything
-            first, *_ = str(error).strip().splitlines() or [""]
-            raise Refused(f"{self._text}: {type(error).__name__}: {first}") from error
+            raise Refused(f"{self._text}: {one_line(error)}") from error
         if images < 1:
             raise Refused(f"{self._text} must go through at least 1 image. Received: {images}")
         return images

@@ -31,6 +31,7 @@ from pipeline.sources import content_fingerprint
 from profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
 from profiles.provenance import machine
 from profiles.report import LeftOut
+from profiles.text import rate_text
 
 # Measures a subject in a fresh process; the bool says whether the process also reads the invariants.
 Measure = Callable[[Subject, bool], Process]
@@ -155,7 +156,7 @@ class ComparisonsRun(LabRun[AskedComparisons, ComparisonSamples]):
         def keep(so_far: Comparison) -> None:
             self._comparisons[name] = so_far
             side, process = so_far.measurements[-1].side, so_far.measurements[-1].process
-            text = f"{side} {subjects[side].label}: {process.images_per_sec[EPOCH]:,.0f} images/sec"
+            text = f"{side} {subjects[side].label}: {rate_text(process.images_per_sec[EPOCH])} images/sec"
             self._progress.update(task, description=text[:40], advance=1, refresh=True)
             if len(so_far.measurements) % 2 == 0:
                 after_round()
@@ -277,12 +278,12 @@ def _log(out: Path, errors: Console) -> Iterator[tuple[Path, Callable[[], None]]
 @contextlib.contextmanager
 def _roots(plan: ComparisonsPlan) -> Iterator[Mapping[Side, Path]]:
     """Gives for each side the folder in a worktree of the side's revision; nothing where no revisions are compared."""
-    if plan.commits is None:
+    if plan.asked.commits is None:
         yield {}
         return
     here = Path.cwd()
     folder = folder_within(here)
-    a, b = plan.commits
+    a, b = plan.asked.commits
     with worktree(a, here) as root_a, worktree(b, here) as root_b:
         yield {"A": root_a / folder, "B": root_b / folder}
 

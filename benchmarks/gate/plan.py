@@ -81,12 +81,14 @@ class AskedComparisons:
       seed: of the coin that orders the sides of each pair.
       measure: "loader", or "train NETWORK on DEVICE".
       data: the user's name for the photos, without the folders before it; None where the subjects load their own data.
+      commits: with `--rev` those of A and B, each of which is measured in a worktree of its own; else None.
     """
 
     questions: Mapping[str, Question]
     seed: int
     measure: str
     data: str | None
+    commits: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +118,11 @@ class ComparisonsPlan:
     Attributes:
       verb: "compare" or "ratios".
       sides: A and B of each comparison, by the comparison's name.
-      commits: with `--rev` the commits of A and B, each of which is measured in a worktree of its own; else None.
     """
 
     verb: str
     asked: AskedComparisons
     sides: Mapping[str, tuple[Subject, Subject]]
-    commits: tuple[str, str] | None
     setting: Setting
     out: Path
 
@@ -216,8 +216,9 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
         seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
         measure=_measure_of(setting),
         data=_data_of(setting, a, b),
+        commits=commits,
     )
-    return ComparisonsPlan(verb="compare", asked=asked, sides={name: (a, b)}, commits=commits, setting=setting, out=out)
+    return ComparisonsPlan(verb="compare", asked=asked, sides={name: (a, b)}, setting=setting, out=out)
 
 
 def _commits(arguments: argparse.Namespace) -> tuple[str, str]:
@@ -253,7 +254,6 @@ def _ratios(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
         verb="ratios",
         asked=asked,
         sides={name: (ratio.a, ratio.b) for name, ratio in chosen.items()},
-        commits=None,
         setting=replace(SETTING, timeout_s=arguments.timeout),
         out=out,
     )

@@ -5,7 +5,8 @@ Over 400 lines: the terminal, the page and the figures for other tools say the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +42,7 @@ from profiles.gate import (
 )
 from profiles.report import Document, Figure, Kind, Line, html, print_lines
 from profiles.statistics import median, median_interval
+from profiles.text import rate_text
 
 # What a figure is called in a table.
 _SHORT = {STEADY: "steady", EPOCH: "with epoch edges"}
@@ -103,7 +105,7 @@ def comparison_answers(results: Sequence[ComparisonResult]) -> tuple[Answer, ...
 
 
 def _rate(processes: Sequence[Process], figure: str) -> str:
-    return f"{median([rate_of(process.images_per_sec, figure) for process in processes]):,.0f}" if processes else "-"
+    return rate_text(median([rate_of(process.images_per_sec, figure) for process in processes])) if processes else "-"
 
 
 def _cells(comparison: Comparison, decision: Decision | None, figure: str) -> tuple[str, ...]:
@@ -156,6 +158,7 @@ def _comparison_facts(document: ComparisonsDocument) -> list[tuple[str, str]]:
     questions = tuple(asked.questions.values())
     return [
         *(("asked", _asked(question)) for question in questions),
+        *((("commits", " and ".join(asked.commits)),) if asked.commits else ()),
         ("measured", asked.measure),
         ("photos", asked.data or "the subjects' own"),
         ("pairs", f"of fresh processes, looked at after {_listed(questions[0].pairs) if questions else 'none'}"),
@@ -166,7 +169,8 @@ def _comparison_facts(document: ComparisonsDocument) -> list[tuple[str, str]]:
 def _asked(question: Question) -> str:
     if question.at_least is not None:
         return f"whether {question.b} serves {question.at_least:g} times the images/sec of {question.a}"
-    return f"whether {question.b} serves as many images/sec as {question.a}; a loss of {question.threshold:.0%} counts"
+    loss = _percent(question.threshold)
+    return f"whether {question.b} serves as many images/sec as {question.a}; a loss of {loss} counts"
 
 
 def _comparisons_page(document: ComparisonsDocument, results: Sequence[ComparisonResult]) -> str:
@@ -220,6 +224,7 @@ def _comparison_figures(results: Sequence[ComparisonResult]) -> tuple[Figure, ..
                     measure="ratio",
                     value=None if judged is None else judged.ratio,
                     interval=None if judged is None else judged.interval,
+                    confidence=0.95 if judged is None else judged.confidence,
                     judgement=_judgement(decision),
                     text=f"{name}: {_sentence(result.comparison, decision)}",
                 )
@@ -258,16 +263,16 @@ def check_grid(result: CheckResult) -> Grid | None:
         for anchor, ratios in before.ratios.items():
             now = _over_anchor(processes, figure, anchor)
             mark = "judges: varied least" if anchor == before.judge else ""
-            change = f"{median(now) / median(ratios):.3f}"
+            change = f"{_middle(now) / _middle(ratios):.3f}"
             label = _named(anchor, figure, baseline.figures)
-            rows.append((label, f"{median(ratios):.4g}", f"{median(now):.4g}", change, mark))
+            rows.append((label, f"{_middle(ratios):.4g}", f"{_middle(now):.4g}", change, mark))
         rows.append(
             (
                 _named("(images/sec)", figure, baseline.figures),
-                f"{before.images_per_sec:,.0f}",
-                f"{median(rates):,.0f}",
+                rate_text(before.images_per_sec),
+                rate_text(median(rates)),
                 f"{median(rates) / before.images_per_sec:.3f}",
-                f"floor {before.floor_images_per_sec:,.0f}",
+                f"floor {rate_text(before.floor_images_per_sec)}",
             )
         )
     return Grid(columns=("images/sec over", "recorded", "now", "now/recorded", ""), rows=tuple(rows))
@@ -276,6 +281,15 @@ def check_grid(result: CheckResult) -> Grid | None:
 def _over_anchor(processes: Sequence[Process], figure: str, anchor: str) -> list[float]:
     """Returns for each process the rate of a figure divided by the rate of an anchor."""
     return [rate_of(process.images_per_sec, figure) / median(process.anchors[anchor]) for process in processes]
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:g}%"
+
+
+def _middle(values: Sequence[float]) -> float:
+    """Returns the median of ratios as the verdict takes it, of their logarithms."""
+    return math.exp(median([math.log(value) for value in values]))
 
 
 def check_answer(result: CheckResult) -> Answer:
@@ -290,7 +304,7 @@ def _check_facts(document: CheckDocument) -> list[tuple[str, str]]:
     counts = _listed([look.pairs for look in looks()])
     return [
         ("subject", asked.subject),
-        ("asked", f"whether it is as fast as recorded, against anchors; a loss of {asked.threshold:.0%} counts"),
+        ("asked", f"whether it is as fast as recorded, against anchors; a loss of {_percent(asked.threshold)} counts"),
         ("measured", asked.measure),
         ("photos", asked.data or "the subject's own"),
         ("processes", f"fresh, looked at after {counts}"),
@@ -325,8 +339,8 @@ def _check_rows(result: CheckResult) -> list[dict[str, Any]]:
         {
             "figure": figure,
             "anchor": anchor,
-            "recorded": median(ratios),
-            "now": median(_over_anchor(check.processes, figure, anchor)),
+            "recorded": _middle(ratios),
+            "now": _middle(_over_anchor(check.processes, figure, anchor)),
             **verdict,
         }
         for figure, before in check.asked.baseline.figures.items()
@@ -337,19 +351,25 @@ def _check_rows(result: CheckResult) -> list[dict[str, Any]]:
 def _check_figures(result: CheckResult) -> tuple[Figure, ...]:
     """Returns each ratio to an anchor over the recorded one."""
     text, judgement = check_answer(result).sentence, _judgement(result.decision)
-    rows = _check_rows(result)
+    rows, baseline = _check_rows(result), result.check.asked.baseline
     if not rows or rows[0]["figure"] is None:
         return (Figure(name=result.check.asked.name, measure="ratio", value=None, judgement=judgement, text=text),)
-    return tuple(
-        Figure(
-            name=_named(f"{row['benchmark']} over {row['anchor']}", row["figure"], result.check.asked.baseline.figures),
+
+    def of_row(row: Mapping[str, Any]) -> Figure:
+        judged = None if result.decision is None else result.decision.figures.get(row["figure"])
+        if row["anchor"] != baseline.figures[row["figure"]].judge:
+            judged = None
+        return Figure(
+            name=_named(f"{row['benchmark']} over {row['anchor']}", row["figure"], baseline.figures),
             measure="ratio",
             value=row["now"] / row["recorded"],
+            interval=None if judged is None else judged.interval,
+            confidence=0.95 if judged is None else judged.confidence,
             judgement=judgement,
             text=text,
         )
-        for row in rows
-    )
+
+    return tuple(map(of_row, rows))
 
 
 CHECK = Kind(
@@ -378,8 +398,8 @@ def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
             rows.append((label, f"{median(ratios):.4g}", f"{low:.4g} to {high:.4g}", mark))
     _print_grid(console, Grid(columns=("images/sec over", "ratio", "95 % interval", ""), rows=tuple(rows)))
     rates = "; ".join(
-        _named(f"{values.images_per_sec:,.0f} images/sec", figure, baseline.figures, between=" ")
-        + f", floor {values.floor_images_per_sec:,.0f}"
+        _named(f"{rate_text(values.images_per_sec)} images/sec", figure, baseline.figures, between=" ")
+        + f", floor {rate_text(values.floor_images_per_sec)}"
         for figure, values in baseline.figures.items()
     )
     console.print(
@@ -405,7 +425,7 @@ def _verdict(decision: Decision, measured: str) -> str:
         return f"{decision.verdict}: {decision.reason}"
     low, high = judged.interval
     reason = f"{decision.reason}; " if decision.reason else ""
-    interval = f"{low:.3f} to {high:.3f} at {1 - 2 * judged.share:.1%}"
+    interval = f"{low:.3f} to {high:.3f} at {judged.confidence:.1%}"
     text = f"{decision.verdict}: {reason}{decision.words} {judged.ratio:.3f} ({interval}; {measured})"
     if decision.verdict == INCONCLUSIVE:
         text += ". Too noisy to tell, or too near the threshold: neither a pass nor a fail"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,14 +24,26 @@ def commit_of(revision: str, repository: Path) -> str:
     try:
         commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except subprocess.CalledProcessError as error:
-        inside = subprocess.run(["git", "rev-parse"], cwd=repository, capture_output=True).returncode == 0
-        problem = f"{revision!r} is no commit of this repository" if inside else "this folder is in no git repository"
-        raise UserError(f"--rev: {problem}. Give a branch, a tag or an id.") from error
+        raise UserError(f"--rev: {_problem(revision, repository)}") from error
     except FileNotFoundError as error:
         raise UserError("--rev needs git, and there is none.", exit_code=3) from error
     except subprocess.TimeoutExpired as error:
         raise UserError(f"--rev: git did not answer within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
     return commit.strip()
+
+
+def _problem(revision: str, repository: Path) -> str:
+    """Returns why a revision names no commit, and what to do."""
+    try:
+        _git(repository, "rev-parse")
+    except subprocess.CalledProcessError as error:
+        if "dubious ownership" in error.stderr:
+            return (
+                "git reads no repository that belongs to another user. Allow it: git config --global --add "
+                f"safe.directory {shlex.quote(str(repository))}"
+            )
+        return "this folder is in no git repository. Give a branch, a tag or an id."
+    return f"{revision!r} is no commit of this repository. Give a branch, a tag or an id."
 
 
 def folder_within(repository: Path) -> str:
@@ -97,9 +111,12 @@ def _remove_dead(repository: Path) -> None:
 
 
 def _git(repository: Path, *words: str) -> str:
+    # A hook of `git commit` has the user's index, or what is to become it, in this variable: git would write there.
+    environment = {name: value for name, value in os.environ.items() if name != "GIT_INDEX_FILE"}
     completed = subprocess.run(
         ["git", *words],
         cwd=repository,
+        env=environment,
         capture_output=True,
         text=True,
         errors="surrogateescape",  # a path need not be UTF-8

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 import unstall
+from benchmarks.lab.serve import without_folders
 from pipeline.text import printable
 from profiles import Device, clock
 
@@ -195,7 +196,7 @@ class Child:
         with contextlib.suppress(OSError):
             lines = self._log.read_text(errors="replace").strip().splitlines()
             if lines:
-                return f": {printable(lines[-1].strip()[:200])}"
+                return f": {printable(without_folders(lines[-1]).strip()[:200])}"
         return ""
 
     def _signal_group(self, number: int) -> None:

@@ -81,16 +81,18 @@ def answer(connection: Connection, requests: Requests, session: Any) -> None:
 
     A reply is `(kind, value)`: "ok" and the value, "refused" and the reason, or "failed" and the error in one line.
     """
+    closing = False
     try:
-        while True:
+        while not closing:
             method, arguments = ForkingPickler.loads(requests.get())
             if method == "close":
-                break
+                closing = True
+                continue
             try:
                 reply = ("ok", getattr(session, method)(*arguments))
             except Refused as error:
                 reply = ("refused", str(error))
-            except Exception as error:  # a variant that fails must not end the run
+            except (Exception, SystemExit) as error:  # what fails, or calls `sys.exit`, must not end the run
                 traceback.print_exc()
                 reply = ("failed", one_line(error))
             connection.send(reply)
@@ -98,14 +100,19 @@ def answer(connection: Connection, requests: Requests, session: Any) -> None:
         pass
     finally:
         session.close()
-        with contextlib.suppress(OSError):
-            connection.send(("ok", None))
+        if closing:
+            with contextlib.suppress(OSError):
+                connection.send(("ok", None))
 
 
-def one_line(error: Exception) -> str:
+def without_folders(text: str) -> str:
+    """Returns a text with the last part of each absolute path alone: folders may bear the user's name."""
+    return re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", text)
+
+
+def one_line(error: BaseException) -> str:
     """Returns the message of an error in one line that is safe to print."""
-    # Remove TensorFlow's node names, and the folders of paths.
-    text = re.sub(r"(?<!\w)/(?:[^\s/:]+/)+", "", re.sub(r"\{\{.*?\}\}", "", str(error)))
+    text = without_folders(re.sub(r"\{\{.*?\}\}", "", str(error)))  # and without TensorFlow's node names
     lines = text.strip().splitlines() or [""]
     if "OOM" in str(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"out of memory ({type(error).__name__})"

@@ -26,6 +26,7 @@ from profiles.gate.decision import (
 )
 from profiles.gate.evidence import Unpaired, log_ratios
 from profiles.gate.invariants import Invariants, differences
+from profiles.text import rate_text
 
 # Measurements in a baseline, each of a fresh process. With 10 of them and 6 new ones, the test by ranks can reach
 # p = 0.0001, so that even the first look of a check can come to a verdict.
@@ -202,7 +203,7 @@ def _held_against_all(
     none = np.asarray(False)
     if below is not None and max(medians.values()) < loss:
         regression = Claims(regression=~none, improved=none, same=none)
-        return regression, f"fewer than {below.floor_images_per_sec:,.0f} images/sec, the floor"
+        return regression, f"fewer than {rate_text(below.floor_images_per_sec)} images/sec, the floor"
     verdict = claims.verdict()
     sign = {REGRESSION: 1, IMPROVED: -1}.get(verdict or "", 0)
     if not sign or all(sign * value < loss for value in medians.values()):

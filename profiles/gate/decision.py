@@ -115,6 +115,11 @@ class JudgedFigure:
     interval: tuple[float, float]
     share: float
 
+    @property
+    def confidence(self) -> float:
+        """Of the interval."""
+        return 1 - 2 * self.share
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

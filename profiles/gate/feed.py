@@ -33,8 +33,9 @@ class Feed:
       parallel_batches: how many batches may be prepared at once. Unless given, this is read from a Dataset's graph or
         a PyDataset's workers.
       repeated: what `fit` gets of the feed, where one iterator serves all epochs; the windows measure it.
+      limit_s: how long an epoch may take.
     Raises:
-      ValueError: if `feed` is none of these, or gives no image.
+      ValueError: if `feed` is none of these, gives no image, or takes longer for an epoch.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Feed:
         device: Device | None = None,
         parallel_batches: int | None = None,
         repeated: Any = None,
+        limit_s: float = math.inf,
     ) -> None:
         self.data, self.images_served = feed, 0
+        self._limit_s = limit_s
         self._calls = 0
         self._train = model is not None
         counted = None
@@ -71,12 +74,14 @@ class Feed:
         self.windows = Windows(model or _smallest_model(), device or Device(kind="cpu", name="cpu"))
         self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_smallest_batch()])
         # The first epoch may be slower, because it fills caches; the second tells how long an epoch takes from then on.
-        self._epochs = 1
+        self._epochs = self._calls_of_fit = 1
         self.images_served = self._sample().epoch_images
         ahead = _ahead_of(self.data) if parallel_batches is None else Ahead(parallel_batches=parallel_batches)
         self._ramp_steps, _ = ramp_of(ahead, self.windows.steps_of(self._fed))
         if is_fit_data(self.data):
             self._epochs = epochs_for(self._sample())
+        else:  # each call of `fit` reads it once
+            self._calls_of_fit = epochs_for(self._sample())
 
     def rates(self) -> dict[str, float]:
         """Measures one window.
@@ -87,12 +92,17 @@ class Feed:
         """
         if self._calls:
             return {EPOCH: self._rate_of_calls(self._calls)}
-        sample = self._sample()
-        return {STEADY: 1 / sample.s_per_image, EPOCH: 1 / sample.whole_s_per_image()}
+        samples = [self._sample() for _ in range(self._calls_of_fit)]
+        images = sum(one.epoch_images for one in samples)
+
+        def rate(seconds: Callable[[Sample], float]) -> float:
+            return images / sum(one.epoch_images * seconds(one) for one in samples)
+
+        return {STEADY: rate(lambda one: one.s_per_image), EPOCH: rate(Sample.whole_s_per_image)}
 
     def _sample(self) -> Sample:
         run: Callable[..., Sample] = self.windows.train if self._train else self.windows.loader
-        return run(self._fed, epochs=self._epochs, ramp_steps=self._ramp_steps, round_=0)
+        return run(self._fed, epochs=self._epochs, ramp_steps=self._ramp_steps, round_=0, limit_s=self._limit_s)
 
     def _open_count(self, images: int) -> None:
         if self._train:

@@ -78,6 +78,8 @@ def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
     """
     text = json.dumps(_to_dict(baseline), indent=2, allow_nan=False) + "\n"
     text = _NUMBERS.sub(lambda match: "[" + " ".join(match[1].split()) + "]", text)
+    if overwrite:
+        path = path.resolve()  # a link stays a link: the file that it leads to is replaced
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,13 +90,28 @@ def write(baseline: Baseline, path: Path, *, overwrite: bool) -> None:
         if overwrite:
             aside.replace(path)
         else:
-            os.link(aside, path)  # fails if the file exists, even if another process has just written it
+            _link(aside, path, text)
     except FileExistsError as error:
         raise BaselineError(f"{path} is there already. Give --overwrite to record it anew.") from error
     except OSError as error:
         raise BaselineError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _link(aside: Path, path: Path, text: str) -> None:
+    """Gives a written file its name.
+
+    Raises:
+      FileExistsError: if there is such a file, even if another process has just written it.
+    """
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
 
 
 def read(path: Path) -> Baseline:
@@ -107,7 +124,7 @@ def read(path: Path) -> Baseline:
         values = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except FileNotFoundError as error:
         raise BaselineError(f"{path} does not exist. Record it first: `gate record`.", exit_code=3) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BaselineError(f"{path} cannot be read: {reason}.", exit_code=3) from error
     try:

@@ -38,6 +38,7 @@ from profiles.gate.feed import Feed
 from profiles.gate.files import BaselineError, path_of, read, write
 from profiles.gate.inspection import inspect
 from profiles.gate.invariants import Invariants, mark_varying
+from profiles.measure import WARMUP_LIMIT_S
 from profiles.measure.backends import BACKENDS, check_backend
 
 # The `measure` of the plugin's baselines. The plugin measures rounds within one process, `unstall gate` fresh
@@ -49,7 +50,7 @@ def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
     """Measures pairs of windows, of the feed and of the anchor, until their ratio is shown to be above or below
     `least_ratio`.
     """
-    opened = Feed(feed)
+    opened = Feed(feed, limit_s=WARMUP_LIMIT_S)
     anchor_rate = {"decode": anchors.decode, "copy": anchors.copy}[anchor]
     coin = random.Random()
     feed_rates: list[dict[str, float]] = []
@@ -96,7 +97,7 @@ def no_slower(
         elsewhere = not_comparable(baseline, subject=name, measure=_MEASURE, machine=machine, dataset=None)
         if elsewhere is not None:
             return elsewhere
-    opened, resident = Feed(feed), anchors.Resident()
+    opened, resident = Feed(feed, limit_s=WARMUP_LIMIT_S), anchors.Resident()
     if baseline is None:
         rounds = [_round(opened, resident) for _ in range(RECORDED)]
         new = new_baseline(

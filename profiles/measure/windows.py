@@ -241,20 +241,31 @@ class Windows:
         wanted = _Window(name=window, round=round_, epochs=epochs, ramp_steps=ramp_steps, limit_s=limit_s)
         return self._fit_data(data, self._runner(), wanted)
 
-    def loader(self, data: Any, *, epochs: int, ramp_steps: int, round_: int, steps: int | None = None) -> Sample:
+    def loader(
+        self,
+        data: Any,
+        *,
+        epochs: int,
+        ramp_steps: int,
+        round_: int,
+        steps: int | None = None,
+        limit_s: float = math.inf,
+    ) -> Sample:
         """Measures the loader alone: each step fetches a batch and drops it.
 
         Args:
-          data, ramp_steps: as for `train`.
+          data, ramp_steps, limit_s: as for `train`.
           steps: ends the one epoch after so many steps, where a whole epoch is too long; None for whole epochs.
         Raises:
-          ValueError: if the data gives no batch, or `steps` is given with several epochs: Keras would not begin the
-            data anew in the second.
+          ValueError: if the data gives no batch, an epoch does not end within `limit_s`, or `steps` is given with
+            several epochs: Keras would not begin the data anew in the second.
         """
         if steps is not None and (steps < 1 or epochs != 1):
             raise ValueError(f"`steps` must be at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}.")
-        window = _Window(name="loader", round=round_, epochs=epochs, ramp_steps=ramp_steps, first_steps=steps)
-        return self._fit_data(data, None, window)
+        wanted = _Window(
+            name="loader", round=round_, epochs=epochs, ramp_steps=ramp_steps, first_steps=steps, limit_s=limit_s
+        )
+        return self._fit_data(data, None, wanted)
 
     def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
         """Trains some steps, and hands the iterator that feeds them to `note` from time to time.

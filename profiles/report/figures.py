@@ -22,7 +22,8 @@ class Figure:
       name: of what was measured.
       measure: what the figure is, such as "images-per-sec" or "ratio".
       value: None where none was measured.
-      interval: 95 %; None where there is none.
+      interval: None where there is none.
+      confidence: of the interval.
       judgement: what a gate says; None for a figure without a verdict.
       text: the verdict, in a sentence.
     """
@@ -31,6 +32,7 @@ class Figure:
     measure: str
     value: float | None
     interval: tuple[float, float] | None = None
+    confidence: float = 0.95
     judgement: Literal["passed", "failed", "undecided"] | None = None
     text: str = ""
 
@@ -64,13 +66,18 @@ def github_action_benchmark(command: str, figures: Sequence[Figure]) -> str:
                 "name": _clean(figure.name),
                 "unit": figure.measure,
                 "value": figure.value,
-                **({} if figure.interval is None else {"range": "{:.4g} to {:.4g}".format(*figure.interval)}),
+                **({} if figure.interval is None else {"range": _range(figure.interval, figure.confidence)}),
                 **({"extra": figure.text} if figure.text else {}),
             }
             for figure in figures
             if figure.value is not None
         ]
     )
+
+
+def _range(interval: tuple[float, float], confidence: float) -> str:
+    low, high = interval
+    return f"{low:.4g} to {high:.4g} at {100 * confidence:.3g}%"
 
 
 def bencher(command: str, figures: Sequence[Figure]) -> str:

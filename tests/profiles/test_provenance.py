@@ -70,6 +70,21 @@ def test_the_machine_is_strict_json_and_complete() -> None:
     assert machine["packages"]["keras"] == keras.__version__
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("processor : 0\nmodel name\t: A Fast One\nprocessor : 1\nmodel name\t: A Fast One\n", "A Fast One"),
+        (
+            "CPU implementer\t: 0x41\nCPU variant\t: 0x1\nCPU part\t: 0xd40\n",
+            "ARM implementer 0x41 part 0xd40 variant 0x1",
+        ),
+    ],
+)
+def test_a_processor_is_named_as_linux_names_it(text: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: text)
+    assert provenance._cpu_model() == name
+
+
 def test_a_package_that_is_not_there_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "_PACKAGES", ("no-such-package",))
     assert provenance.machine()["packages"] == {"no-such-package": "unknown"}

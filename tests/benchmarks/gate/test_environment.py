@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import stat
 import sys
 from pathlib import Path
@@ -86,6 +87,20 @@ def test_a_function_that_counts_nothing_is_said_in_one_line(function: str, messa
     with pytest.raises(MeasureError) as caught:
         measured(folder, function, python_that_sleeps(folder, 0.0))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_all_calls_together_have_the_time_of_a_process(folder: Path) -> None:
+    python = python_that_sleeps(folder, 0.4)
+    subject = Subject(label="epoch", kind="function", text="mine:epoch", root=folder, python=python)
+    with pytest.raises(MeasureError, match=r"^epoch: it was not measured within 1 s, and was ended\. "):
+        measure(subject, dataclasses.replace(SETTING, timeout_s=1.0), folder / "log")
+
+
+def test_no_gpu_is_hidden_from_another_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "mine.py").write_text("import os\ndef epoch():\n    return int(os.environ['CUDA_VISIBLE_DEVICES'])\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setattr("benchmarks.gate.processes._WINDOW_S", 0.001)
+    assert measured(folder, "epoch", python_that_sleeps(folder, 0.0)).images_per_sec[EPOCH] > 0
 
 
 def test_an_interpreter_that_ends_at_once_is_said_in_one_line(folder: Path) -> None:

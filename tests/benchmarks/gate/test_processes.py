@@ -11,6 +11,7 @@ import unstall
 from benchmarks.gate import processes
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.ratios import RATIOS
+from benchmarks.lab.backend import Refused
 from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from benchmarks.truth.gate import subject as planted_subject
 from benchmarks.truth.promises import GATE_PARTS
@@ -135,6 +136,32 @@ def test_what_is_not_the_revisions_own_code_is_no_measurement_of_it(project, tmp
     elsewhere = a_function(project, "os:cpu_count", revision=True)
     with pytest.raises(MeasureError, match="'os' was loaded from .*, not from the revision: both sides would be"):
         measure(elsewhere, SETTING, tmp_path / "log")
+
+
+@pytest.mark.parametrize("package", [".", "src"])
+def test_a_module_of_the_checkout_is_not_the_revisions_wherever_it_lies(package, tmp_path, monkeypatch):
+    """An editable install of the repository leads to the checkout, also where the user stands in another folder."""
+    from benchmarks.gate.child import _check_origin
+
+    checkout, revision = tmp_path / "checkout", tmp_path / "revision"
+    for top in (checkout, revision):
+        (top / ".git").mkdir(parents=True)
+        (top / "bench").mkdir()
+    (checkout / package).mkdir(exist_ok=True)
+    module = types.ModuleType("planted_package")
+    module.__file__ = str(checkout / package / "planted_package.py")
+    monkeypatch.setitem(sys.modules, "planted_package", module)
+    subject = Subject(label="f", kind="function", text="bench_x:f", root=revision / "bench", revision=True)
+    with pytest.raises(Refused, match="'planted_package' was loaded from .*, not from the revision"):
+        _check_origin(subject, checkout / "bench")
+    module.__file__ = str(revision / package / "planted_package.py")
+    _check_origin(subject, checkout / "bench")
+    # Environments, and other repositories, may lie in a checkout.
+    module.__file__ = str(checkout / ".venv" / "lib" / "site-packages" / "planted_package.py")
+    _check_origin(subject, checkout / "bench")
+    (checkout / "other" / ".git").mkdir(parents=True)
+    module.__file__ = str(checkout / "other" / "planted_package.py")
+    _check_origin(subject, checkout / "bench")
 
 
 @pytest.mark.usefixtures("either")

@@ -95,6 +95,31 @@ def test_the_verdict_is_a_sentence_on_the_terminal_and_on_the_page(name, sentenc
     assert sentence in Page(kind.page(document, kind.derive(document))).text
 
 
+@pytest.mark.parametrize("name", ["regression", "checked and slower"])
+def test_an_interval_is_given_with_its_confidence(name):
+    """A gate that looks several times has narrower errors at each look than 5 %."""
+    kind = kind_of(DOCUMENTS[name])
+    figures = [one for one in kind.figures(kind.derive(DOCUMENTS[name])) if one.interval is not None]
+    assert figures
+    for one in figures:
+        assert one.confidence > 0.95 and f"at {one.confidence:.1%}" in one.text
+        assert one.interval[0] <= one.value <= one.interval[1]
+
+
+def test_the_table_of_a_check_has_the_ratio_of_its_sentence():
+    """Of an even number of processes the median of ratios is not that of their logarithms."""
+    document = DOCUMENTS["checked and slower"]
+    rates = (0.5, 0.6, 0.7, 0.9, 1.0, 1.1)
+    processes = tuple(
+        replace(one, rates={figure: tuple(rate * factor for rate in values) for figure, values in one.rates.items()})
+        for factor, one in zip(rates, document.samples.processes, strict=True)
+    )
+    result = CHECK.derive(replace(document, samples=replace(document.samples, processes=processes)))
+    judged = result.decision.figures["steady"].ratio
+    [figure] = [one for one in CHECK.figures(result) if one.interval is not None and "steady" in one.name]
+    assert figure.value == pytest.approx(judged, rel=1e-9)
+
+
 def test_the_table_of_a_comparison():
     lines = [line.rstrip() for line in printed(DOCUMENTS["regression"]).splitlines()]
     assert lines[1].startswith("REGRESSION     mine:b against mine:a: regression: ")

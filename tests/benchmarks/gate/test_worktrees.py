@@ -55,6 +55,23 @@ def test_each_revision_is_a_folder_of_its_own_and_the_checkout_stays(repository)
     assert left(repository) == (0, 0)
 
 
+def test_the_index_that_a_hook_was_given_is_not_written(repository, tmp_path, monkeypatch):
+    index = tmp_path / "index"
+    shutil.copy(repository / ".git" / "index", index)
+    before = index.read_bytes()
+    monkeypatch.setenv("GIT_INDEX_FILE", str(index))
+    with worktree(commit_of("main~1", repository), repository) as old:
+        assert (old / "module.py").read_text() == "old"
+    assert index.read_bytes() == before
+
+
+def test_a_repository_of_another_user_is_said_with_the_way_out(repository, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    with pytest.raises(UserError, match="belongs to another user. Allow it: git config --global --add safe.directory "):
+        commit_of("main", repository)
+
+
 @pytest.mark.parametrize("error", [Stopped(2), KeyboardInterrupt(), ValueError("measuring failed")])
 def test_nothing_is_left_behind_however_it_ends(repository, error):
     with pytest.raises(type(error)), worktree(commit_of("main", repository), repository):

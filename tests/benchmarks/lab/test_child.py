@@ -42,6 +42,9 @@ class Planted:
     def fails(self) -> None:
         raise ValueError("it is broken\nand more")
 
+    def leaves(self) -> None:
+        sys.exit("no photos in /home/anna/photos")
+
     def ends(self, code: int, words: str) -> None:
         print(words, flush=True)
         os._exit(code)
@@ -96,6 +99,13 @@ def child(tmp_path, worker):
 def test_a_request_that_fails_is_refused_in_one_line_and_the_child_goes_on(child):
     with pytest.raises(JobRefused, match="^ValueError: it is broken$"):
         child.ask("fails", timeout_s=60)
+    assert child.ask("number", timeout_s=60) == child.pid
+
+
+def test_code_that_calls_exit_is_refused_and_names_no_folder_of_the_users(child):
+    """Its answer must not be taken for a result, nor end the child."""
+    with pytest.raises(JobRefused, match="^SystemExit: no photos in photos$"):
+        child.ask("leaves", timeout_s=60)
     assert child.ask("number", timeout_s=60) == child.pid
 
 

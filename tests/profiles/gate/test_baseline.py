@@ -62,6 +62,26 @@ def test_a_baseline_is_never_replaced_unasked(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["loader.json"]
 
 
+def test_a_link_stays_a_link_when_its_baseline_is_replaced(tmp_path):
+    shared, path = tmp_path / "shared.json", tmp_path / "loader.json"
+    write(BASELINE, shared, overwrite=False)
+    path.symlink_to(shared)
+    write(replace(BASELINE, measure="train"), path, overwrite=True)
+    assert path.is_symlink() and read(shared).measure == "train"
+
+
+def test_a_baseline_is_written_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    path = path_of(tmp_path, "loader")
+    write(BASELINE, path, overwrite=False)
+    assert read(path) == BASELINE and [one.name for one in tmp_path.iterdir()] == ["loader.json"]
+    with pytest.raises(BaselineError, match="is there already"):
+        write(BASELINE, path, overwrite=False)
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BaselineError, match="cannot be written: "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import keras
@@ -63,6 +64,27 @@ def test_all_images_of_whatever_gives_batches_are_counted(feed):
     rates = opened.rates()
     assert list(rates) == ["steady", "epoch"]
     assert min(rates.values()) > 0
+
+
+def test_what_is_read_once_an_epoch_is_read_for_a_window(monkeypatch):
+    epochs = 0
+
+    def batches():
+        nonlocal epochs
+        epochs += 1
+        yield from [BATCH] * 3
+
+    opened = Feed(batches)
+    opened._calls_of_fit, before = 5, epochs
+    opened.rates()
+    assert epochs - before == 5
+    monkeypatch.setattr("profiles.gate.feed.epochs_for", lambda _: 7)
+    assert Feed(batches)._calls_of_fit == 7
+
+
+def test_batches_without_an_end_end_with_an_error():
+    with pytest.raises(ValueError, match="An epoch must end within 0 s. Received: [0-9]+ batches and no end."):
+        Feed(lambda: itertools.repeat(BATCH), limit_s=0.05)
 
 
 def test_a_function_that_counts_its_images_is_called_for_a_window(monkeypatch):

@@ -56,7 +56,7 @@ def test_github_action_benchmark_and_bencher_get_values_with_intervals() -> None
         "name": "loader",
         "unit": "ratio",
         "value": 0.9,
-        "range": "0.85 to 0.95",
+        "range": "0.85 to 0.95 at 95%",
         "extra": "regression: <0.9>",
     }
     metrics = json.loads(FORMS["bencher"]("gate", FIGURES))
