@@ -838,7 +838,7 @@ def a_worker_window(worker: str, images: int, *, wall_ns: int = 10**9, **spent: 
     Args:
       images, spent: what the window adds to the worker's account.
     """
-    first = Account(worker=worker, cores=2, up_ns=10**9, cpu_ns=10**9, call_ns=0, split_wait_ns=0, images=320)
+    first = Account(worker=worker, cores=2, up_ns=10**9, cpu_ns=10**9, split_wait_ns=0, images=320)
     added = {"up_ns": wall_ns, "cpu_ns": 800_000_000, "split_wait_ns": 100_000_000, "images": images} | spent
     last = replace(first, **{name: getattr(first, name) + value for name, value in added.items()})
     return WorkerWindow(first=first, last=last, wall_ns=wall_ns)

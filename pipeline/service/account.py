@@ -23,7 +23,6 @@ class Account:
       cores: CPUs that the worker may use.
       up_ns: time since the worker started.
       cpu_ns: CPU time of its process.
-      call_ns: time that its calls of Python took, added up; 0 for a pipeline of TensorFlow's own operations.
       split_wait_ns: time in which it had nothing to do, between the end of a chunk and the next chunk. Where the client
         takes batches slower than they are made, this is the client's time.
       images: how many images it has made.
@@ -33,7 +32,6 @@ class Account:
     cores: int
     up_ns: int
     cpu_ns: int
-    call_ns: int
     split_wait_ns: int
     images: int
 
@@ -66,41 +64,32 @@ class Ledger:
         self._cores = usable_cores()
         self._started_ns = self._idle_since_ns = now()
         self._last_number: int | None = None
-        self._in_work = self._call_ns = self._split_wait_ns = self._images = 0
+        self._in_work = self._split_wait_ns = self._images = 0
 
-    def planned(self, number: int) -> int:
-        """Notes that the worker begins with a batch. Returns the time."""
+    def planned(self, number: int) -> None:
+        """Notes that the worker begins with a batch."""
         with self._lock:
-            now = self._now()
             if not self._in_work and self._last_number is not None and number != self._last_number + 1:
-                self._split_wait_ns += now - self._idle_since_ns
+                self._split_wait_ns += self._now() - self._idle_since_ns
             self._last_number = number
             self._in_work += 1
-            return now
 
     def failed(self) -> None:
         """Notes that a batch will not be ready."""
         with self._lock:
             self._in_work -= 1
 
-    def finished(self, images: int, *, called_ns: int | None = None) -> Account:
-        """Notes that a batch is ready. Returns the account.
-
-        Args:
-          called_ns: when the call of Python began that made the batch, if it was one.
-        """
+    def finished(self, images: int) -> Account:
+        """Notes that a batch is ready. Returns the account."""
         with self._lock:
             self._in_work -= 1
             self._idle_since_ns = self._now()
-            if called_ns is not None:
-                self._call_ns += self._idle_since_ns - called_ns
             self._images += images
             return Account(
                 worker=self.worker,
                 cores=self._cores,
                 up_ns=self._idle_since_ns - self._started_ns,
                 cpu_ns=self._cpu(),
-                call_ns=self._call_ns,
                 split_wait_ns=self._split_wait_ns,
                 images=self._images,
             )

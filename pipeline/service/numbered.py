@@ -65,14 +65,14 @@ class BatchMaker:
     def make(self, number: np.int64) -> tuple[NDArray[np.uint8], NDArray[np.int32], bytes]:
         """Returns a batch of a composed pipeline, (batch, height, width, 3) and (batch,), and the worker's account."""
         assert self._composed is not None
-        called_ns = self._ledger.planned(int(number))
+        self._ledger.planned(int(number))
         try:
             chosen, matrices = self._plan(int(number))
             images = self._composed(chosen, matrices)
         except BaseException:
             self._ledger.failed()
             raise
-        return images, self._labels[chosen], self._ledger.finished(len(chosen), called_ns=called_ns).text()
+        return images, self._labels[chosen], self._ledger.finished(len(chosen)).text()
 
     def plan(self, number: np.int64) -> tuple[NDArray[np.object_], NDArray[np.int32], NDArray[np.float32]]:
         """Returns a batch's paths, labels and maps; a short batch is filled up with its first image."""

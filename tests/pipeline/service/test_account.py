@@ -21,12 +21,12 @@ def ledger_with_clock() -> tuple[Ledger, Clock]:
     return Ledger(now=clock.now_ns, cpu=lambda: clock.now_ns() // 2), clock
 
 
-def test_an_account_holds_images_calls_and_cpu_time():
+def test_an_account_holds_images_and_cpu_time():
     ledger, clock = ledger_with_clock()
-    called_ns = ledger.planned(0)
+    ledger.planned(0)
     clock.advance(100)
-    account = ledger.finished(32, called_ns=called_ns)
-    assert (account.images, account.call_ns, account.up_ns, account.split_wait_ns) == (32, 100, 100, 0)
+    account = ledger.finished(32)
+    assert (account.images, account.up_ns, account.split_wait_ns) == (32, 100, 0)
     assert account.cpu_ns == clock.now_ns() // 2
 
 

@@ -46,7 +46,7 @@ class PlantedStream:
 
 
 def batch(number: int, worker: str = "a:1") -> Received:
-    account = Account(worker=worker, cores=2, up_ns=0, cpu_ns=0, call_ns=0, split_wait_ns=0, images=0)
+    account = Account(worker=worker, cores=2, up_ns=0, cpu_ns=0, split_wait_ns=0, images=0)
     images = np.full((4, 8, 8, 3), number % 256, np.uint8)
     return Received(number=number, batch=(images, np.full(4, number, np.int32)), account=account, received_ns=0)
 
