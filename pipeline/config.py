@@ -401,12 +401,9 @@ def _toml(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
-def config_from_toml(text: str, base: PipelineConfig | None = None) -> PipelineConfig:
+def config_from_toml(text: str) -> PipelineConfig:
     """Makes a config from the text of `config_to_toml`, or a part of it.
 
-    Args:
-      text: TOML.
-      base: as in `config_from_dict`.
     Raises:
       ConfigError: if the text is not TOML, or for the reasons of `config_from_dict`.
     """
@@ -414,4 +411,4 @@ def config_from_toml(text: str, base: PipelineConfig | None = None) -> PipelineC
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not a TOML file: {error}.") from error
-    return config_from_dict(values, base)
+    return config_from_dict(values)

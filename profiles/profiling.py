@@ -107,7 +107,6 @@ def profile(
     name: str = "data",
     lines: bool = False,
     class_weight: Mapping[int, float] | None = None,
-    image_names: Sequence[str] | None = None,
     files_per_sample: int = 1,
     budget_s: float = BUDGET_S,
 ) -> Profile:
@@ -129,7 +128,6 @@ def profile(
       name: of the data, in the report.
       lines: also time the lines of the slowest Python functions of the data.
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
-      image_names: names of the images, where a tf.data pipeline begins with an index into them.
       files_per_sample: from how many files the data makes a sample, such as 2 for a photo and its mask.
       budget_s: how long trying remedies may take; 0 for none. A trial that crashes or hangs does so in this process.
     Raises:
@@ -150,7 +148,7 @@ def profile(
         data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
     )
     subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
-    stages, annotated = stages_and_lines(data, windows, lines=lines, names=image_names, files=files_per_sample)
+    stages, annotated = stages_and_lines(data, windows, lines=lines, files=files_per_sample)
     measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
     document = Document(
         command=CALL,

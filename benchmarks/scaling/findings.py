@@ -173,27 +173,25 @@ def slow_canary_ns(measurements: Sequence[Measurement]) -> float:
     return CANARY_RATIO * median(canaries) if canaries else math.inf
 
 
-def checks(
-    series: Iterable[Series], expectations: Sequence[Expectation] = EXPECTATIONS
-) -> tuple[tuple[Series, Expectation], ...]:
+def checks(series: Iterable[Series]) -> tuple[tuple[Series, Expectation], ...]:
     """Returns what can be checked: each series of at least two values, paired with each expectation for the series."""
     return tuple(
         (figures, expectation)
-        for figures, expectation in itertools.product(series, expectations)
+        for figures, expectation in itertools.product(series, EXPECTATIONS)
         if (figures.axis, figures.figure) == (expectation.axis, expectation.figure)
         and expectation.decode in (None, figures.decode)
         and len(figures.values) > 1
     )
 
 
-def find(series: Iterable[Series], expectations: Sequence[Expectation] = EXPECTATIONS) -> tuple[Finding, ...]:
+def find(series: Iterable[Series]) -> tuple[Finding, ...]:
     """Returns a finding for each series and each expectation that the series does not meet.
 
     Each round is fitted by itself, so that a machine that is slower in one round than in another is no finding. A
     finding lies beyond both tolerances in all of the 95 % interval over the rounds; fewer than three rounds have no
     interval, and their median decides.
     """
-    judged = (_judge(figures, expectation) for figures, expectation in checks(series, expectations))
+    judged = (_judge(figures, expectation) for figures, expectation in checks(series))
     return tuple(finding for finding in judged if finding is not None)
 
 

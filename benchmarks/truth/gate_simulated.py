@@ -81,23 +81,15 @@ class Verdicts:
 
 
 def simulate(
-    noise: Sequence[np.ndarray],
-    *,
-    losses: Sequence[float],
-    threshold: float,
-    rng: np.random.Generator,
-    fixed_order: str | None = None,
+    noise: Sequence[np.ndarray], *, losses: Sequence[float], threshold: float, rng: np.random.Generator
 ) -> Verdicts:
     """Runs comparisons of A with B, which serves (1 - loss) times the images/sec of A.
 
     Args:
       noise: of each figure (comparisons, measurements), of the logarithm of each rate, in the order of measuring.
       losses: of each figure.
-      fixed_order: "ABBA", to show what a comparison without a coin for each pair would be worth.
     """
     a_first = rng.random((len(noise[0]), PAIRS[-1])) < 0.5
-    if fixed_order is not None:
-        a_first[:] = np.tile([fixed_order[0] == "A", fixed_order[2] == "A"], PAIRS[-1] // 2)
     signs = np.where(a_first, 1, -1)
     logs = [
         signs * (measured[:, 1::2] - measured[:, 0::2]) + math.log1p(-loss)

@@ -172,20 +172,19 @@ def unread_gpu(devices: Iterable[Device], trace: Trace) -> list[str]:
 class Recorder:
     """Records the machine in a thread of its own, until the `with` block ends.
 
-    An error while reading leaves a gap in the trace and never stops the run.
+    Memory is that of this process and its children. An error while reading leaves a gap in the trace and never stops
+    the run.
 
     Args:
       interval_s: seconds between two readings. A mark brings the next reading forward: windows do not share rows.
-      pid: the process whose memory is recorded, with that of its children; this process unless given.
     Raises:
       ValueError: if `interval_s` is below `LEAST_INTERVAL_S`.
     """
 
-    def __init__(self, interval_s: float = 0.5, pid: int | None = None) -> None:
+    def __init__(self, interval_s: float = 0.5) -> None:
         if not interval_s >= LEAST_INTERVAL_S:
             raise ValueError(f"`interval_s` must be at least {LEAST_INTERVAL_S}. Received: interval_s={interval_s}.")
         self._interval_s = interval_s
-        self._pid = os.getpid() if pid is None else pid
         self._start_ns = clock.now_ns()
         self._cores: tuple[int, ...] = ()
         self._readings: list[Reading] = []
@@ -230,7 +229,7 @@ class Recorder:
 
     def _read_until_stopped(self) -> None:
         with contextlib.suppress(Exception):
-            probe = Probe(self._pid)
+            probe = Probe(os.getpid())
             self._cores = probe.cores
             self._read(probe)
             while not self._stopping.wait(LEAST_INTERVAL_S):

@@ -156,6 +156,6 @@ def waterfall_bar(begin: float, length: float, limit: float | None, text: str) -
     )
 
 
-def share_bar(ratio: float, text: str, part: str = "compute") -> Markup:
-    """Draws a bar for a cell of a table: full at 1, in the colour of a part of an epoch."""
-    return filled(_SVG, text, filled(_PART, part, 0, round(100 * ratio, 1), text))
+def share_bar(ratio: float, text: str) -> Markup:
+    """Draws a bar for a cell of a table: full at 1, in the colour of compute."""
+    return filled(_SVG, text, filled(_PART, "compute", 0, round(100 * ratio, 1), text))

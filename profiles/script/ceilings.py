@@ -37,6 +37,8 @@ _ROUNDS, _MOST_ROUNDS = 3, 12
 # The shortest window. Its first two steps are not steady, so that three rounds have 12 steady steps.
 _SHORTEST_WINDOW_STEPS = 6
 _WARM_STEPS = 3
+# How long the windows may take; a round that has begun is completed. Several steps in a call come on top.
+_LIMIT_S = 5.0
 # What a call costs beside its steps, about a millisecond, is little of a longer step.
 _LONGEST_STEP_TOGETHER_S = 0.02
 # Stateful operations that a step may use: those that read and write variables, which are saved before; those that call
@@ -58,7 +60,7 @@ class NotPossible(Exception):
     """The model cannot be run without its loader; the message says why."""
 
 
-def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: float = 5.0) -> Ceilings:
+def measure_ceilings(model: Any, watch: Watch, *, first_round: int) -> Ceilings:
     """Runs short windows of the model on the batches that a watch has kept, and restores the model.
 
     Weights, optimizer, metrics, seeds, the global random states and the attributes of model and layers are saved
@@ -68,7 +70,6 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
       model: after its `fit`.
       watch: of that `fit`.
       first_round: number of the first round.
-      limit_s: how long the windows may take; a round that has begun is completed. Several steps in a call come on top.
     Returns:
       The samples; none, and the reason, where the model could not be measured. Errors are not raised.
     """
@@ -80,7 +81,7 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int, limit_s: flo
         # Keras warns of the data that the windows pass to `fit`.
         with put_back(model, used), warnings.catch_warnings(action="ignore"):
             step_s = _step_s(watch)
-            samples = tuple(_run(model, watch, step, step_s, first_round, limit_s))
+            samples = tuple(_run(model, watch, step, step_s, first_round))
             step_ns = None
             if on_batch is not None and step_s <= _LONGEST_STEP_TOGETHER_S:
                 with suppress(Exception):  # this figure is missing then, and those of the windows are not
@@ -238,20 +239,18 @@ def _step_s(watch: Watch) -> float:
     return median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
 
 
-def _run(
-    model: Any, watch: Watch, step: Callable[..., Any], step_s: float, first_round: int, limit_s: float
-) -> list[Sample]:
+def _run(model: Any, watch: Watch, step: Callable[..., Any], step_s: float, first_round: int) -> list[Sample]:
     model.train_function = step
     windows = Windows(model, device_here())
     began_ns = clock.now_ns()
-    steps, kept = _plan(step_s, limit_s, len(watch.kept)), len(watch.kept)
-    if not steps and (_WARM_STEPS + kept - 1) * step_s <= limit_s:
+    steps, kept = _plan(step_s, _LIMIT_S, len(watch.kept)), len(watch.kept)
+    if not steps and (_WARM_STEPS + kept - 1) * step_s <= _LIMIT_S:
         # Without a loader that takes cores from it, a step may take much less time than in `fit`.
         alone_s = windows.resident(watch.kept[0], steps=_WARM_STEPS, round_=first_round).outer_ns / 1e9 / _WARM_STEPS
-        left_s = limit_s - (clock.now_ns() - began_ns) / 1e9
+        left_s = _LIMIT_S - (clock.now_ns() - began_ns) / 1e9
         step_s, steps = alone_s, _plan(alone_s, left_s, kept)
     if not steps:
-        raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {limit_s:g} s to tell its rate")
+        raise NotPossible(f"a step takes {step_s:.2g} s, so that too few fit into {_LIMIT_S:g} s to tell its rate")
     for number, batch in enumerate(watch.kept):  # warm-up: the first steps outside of `fit` are slower
         windows.resident(batch, steps=1 if number else _WARM_STEPS, round_=first_round)
     samples: list[Sample] = []
@@ -266,11 +265,11 @@ def _run(
         samples += [measure(number) for measure in measures]
         now_ns = clock.now_ns()
         quiet += is_quiet(samples[-2:])
-        if quiet == _ROUNDS or now_ns - began_ns + (now_ns - round_began_ns) > limit_s * 1e9:
+        if quiet == _ROUNDS or now_ns - began_ns + (now_ns - round_began_ns) > _LIMIT_S * 1e9:
             break
     steady_steps = sum(len(sample.step_ns) for sample in samples if sample.window == "resident")
     if steady_steps < LEAST_STEADY_STEPS:
-        raise NotPossible(f"{steady_steps} steady steps were made in {limit_s:g} s, too few to tell its rate")
+        raise NotPossible(f"{steady_steps} steady steps were made in {_LIMIT_S:g} s, too few to tell its rate")
     return samples
 
 

@@ -157,8 +157,8 @@ def test_bars_are_as_long_as_the_time_and_leave_out_parts_below_nothing() -> Non
 
 
 def test_a_bar_of_a_table_is_as_long_as_its_share() -> None:
-    (rect,) = tags(bars.share_bar(0.785, "decode", "prep_stall"), "rect")
-    assert (rect["class"], rect["width"]) == ("prep_stall", "78.5")
+    (rect,) = tags(bars.share_bar(0.785, "decode"), "rect")
+    assert (rect["class"], rect["width"]) == ("compute", "78.5")
 
 
 def test_every_part_has_a_name_and_a_place_in_the_legend() -> None:

@@ -323,7 +323,8 @@ def test_steps_that_are_slower_than_in_fit_keep_the_time_that_was_promised(fitte
     model, watch = fitted
     monkeypatch.setattr(ceilings, "Windows", SlowWindows)
     monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.0)
+    monkeypatch.setattr(ceilings, "_LIMIT_S", 1.0)
     monkeypatch.setattr(ceilings.clock, "now_ns", lambda: sum(steps_made) * 10**8)
-    found = measure_ceilings(model, watch, first_round=0, limit_s=1.0)
+    found = measure_ceilings(model, watch, first_round=0)
     assert steps_made == [3, 1, 1, 1, 6, 6]
     assert found.reason == "4 steady steps were made in 1 s, too few to tell its rate"
