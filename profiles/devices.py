@@ -54,6 +54,9 @@ class Device:
         return self.kind == "gpu"
 
 
+CPU = Device(kind="cpu", name="cpu")
+
+
 def parse_device(text: str) -> Device:
     """Reads a device from a text.
 

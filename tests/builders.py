@@ -112,7 +112,7 @@ from pipeline.cost_model import Consumer, Prediction, StageCost
 from pipeline.service.account import Account
 from pipeline.service.facts import WorkerFacts
 from pipeline.variants import VARIANTS
-from profiles.devices import Device, parse_device
+from profiles.devices import CPU, Device, parse_device
 from profiles.gate import RECORDED, Invariants
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
@@ -263,9 +263,6 @@ def a_cold_result(variant: str = "generator", *step_ms: float, **settings: Any) 
     cold = rounds_of("cold", *(step_ms or (16, 16, 16)), wait_ms=12, edge_ms=20)
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
     return a_result(variant, train=train + cold, page_cache="cold", storage=STORAGE, **settings)
-
-
-CPU = Device(kind="cpu", name="cpu")
 
 
 def an_accuracy_plan(**changes: object) -> AccuracyAsked:

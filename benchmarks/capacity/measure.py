@@ -15,9 +15,7 @@ from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
 from benchmarks.scaleout.measure import CostsRun
 from pipeline import ImageSource
-from profiles import Device
-
-_CPU = Device(kind="cpu", name="cpu")
+from profiles.devices import CPU
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -39,7 +37,7 @@ class Run(CostsRun[Asked, Measurements]):
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         file_bytes = sum(os.path.getsize(path) for path in source.paths) / source.images
-        super().__init__(plan.asked, progress, source, _CPU, plan.out)
+        super().__init__(plan.asked, progress, source, CPU, plan.out)
         runs = plan.runs
         self._measured = Measurements(
             cut=None,

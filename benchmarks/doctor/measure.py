@@ -19,7 +19,8 @@ from benchmarks.doctor.results import Examination, ExaminedFile, Finding, Storag
 from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
 from pipeline.text import printable
-from profiles import Device, clock
+from profiles import clock
+from profiles.devices import CPU
 from profiles.machine import PageCacheError, measure_readers, measure_storage, storage_of
 from profiles.provenance import machine, usable_cores
 from profiles.report import Document, now
@@ -33,7 +34,6 @@ _MOST_CHILDREN = 8
 # Readers whose rate is measured.
 _READERS = (1, 4, 16)
 _SESSION = "benchmarks.doctor.child:Session"
-_CPU = Device(kind="cpu", name="cpu")
 
 
 class Examiner:
@@ -82,7 +82,7 @@ class Examiner:
     def _open(self) -> Child:
         self._log.unlink(missing_ok=True)
         try:
-            self._child = Child(self._session, _CPU, self._log)
+            self._child = Child(self._session, CPU, self._log)
         except OSError as error:  # no memory, processes or descriptors
             raise ChildDied(f"no process can be started: {error.strerror or error}") from error
         if self._ended:  # another thread has called `end` before this child was assigned

@@ -10,7 +10,7 @@ from benchmarks.gate.processes import Setting, Subject
 from benchmarks.lab.options import DATA, MODEL
 from models import open_model
 from pipeline import VARIANTS, build, open_source
-from profiles import Device
+from profiles.devices import CPU
 from profiles.provenance import usable_threads
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _variant(name: str) -> Subject:
 
 
 # How the subjects of all ratios are measured.
-SETTING = Setting(data=DATA, measure="loader", model=MODEL, device=Device(kind="cpu", name="cpu"))
+SETTING = Setting(data=DATA, measure="loader", model=MODEL, device=CPU)
 # Recorded: docs/gate.md, two cores, 2026-11-22.
 RATIOS = {
     "tuned-against-generator": Ratio(

@@ -22,6 +22,7 @@ from pipeline import ImageSource, SourceError, open_source, read_skip_list
 from pipeline.commands import Noise, Stopped, signals
 from pipeline.text import printable
 from profiles import Device, clock
+from profiles.devices import CPU
 from profiles.report import (
     REPORT,
     RESULTS,
@@ -275,7 +276,7 @@ def remove_if_empty(out: Path) -> None:
 
 def devices_here() -> tuple[Device, ...]:
     """Returns the CPU, and the GPU if this machine has a driver for one."""
-    devices = [Device(kind="cpu", name="cpu")]
+    devices = [CPU]
     if any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
         devices.append(Device(kind="gpu", name="gpu"))
     return tuple(devices)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from benchmarks.lab.child import Child, Home, kill_all
 from profiles import Device, clock
+from profiles.devices import CPU
 
 _SESSION = "benchmarks.peers.child:PeerSession"
-_DEVICES = {False: Device(kind="cpu", name="cpu"), True: Device(kind="gpu", name="gpu")}
+_DEVICES = {False: CPU, True: Device(kind="gpu", name="gpu")}
 # Duration of one check for rest, the CPU time that a resting process may use in this time (the kernel counts in ticks
 # of 10 ms), and the number of checks.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30

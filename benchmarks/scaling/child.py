@@ -16,7 +16,8 @@ from benchmarks.scaling.plan import Measurement, Place
 from pipeline import build, open_source
 from pipeline.building import Loader
 from pipeline.errors import UnavailableError
-from profiles import Device, clock
+from profiles import clock
+from profiles.devices import CPU
 from profiles.samples import Sample
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _windows(place: Place) -> Windows:
         [keras.Input((height, width, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(1)]
     )
     model.compile(loss="mse")
-    windows = Windows(model, Device(kind="cpu", name="cpu"))
+    windows = Windows(model, CPU)
     windows.prepare([(np.zeros((1, height, width, 3), np.float32), np.zeros((1,), np.float32))])
     return windows
 

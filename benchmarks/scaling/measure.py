@@ -17,14 +17,13 @@ from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
 from pipeline import ImageSource
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
-from profiles import Device
+from profiles.devices import CPU
 from profiles.report import LeftOut
 
 # A child that takes longer hangs. The child imports, makes batches for some seconds, and scans its list and makes links
 # to its files, which takes some 0.2 ms a file on a slow disk.
 _TIMEOUT_S, _TIMEOUT_PER_FILE_S = 300.0, 0.003
 _LOG = "children.log"
-_CPU = Device(kind="cpu", name="cpu")
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -110,7 +109,7 @@ class Run(LabRun[Asked, Measurements]):
     def _measure_place(self, place: Place, folder: Path, cache: Path, round_: int, log: Path) -> None:
         cores = None if place.cores is None else self._cores[: place.cores]
         timeout_s = _TIMEOUT_S + _TIMEOUT_PER_FILE_S * place.files
-        child = Child("benchmarks.scaling.child:PlaceSession", _CPU, log, cores, str(cache))
+        child = Child("benchmarks.scaling.child:PlaceSession", CPU, log, cores, str(cache))
         try:
             measurement = child.ask("measure", place, str(folder), round_, timeout_s=timeout_s)
             self._measurements.setdefault(place, []).append(measurement)

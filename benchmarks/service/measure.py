@@ -18,12 +18,11 @@ from benchmarks.lab.run import ChildRun
 from benchmarks.service.plan import Asked, Plan
 from benchmarks.service.samples import MeasuredService, Measurements
 from pipeline import ImageSource
-from profiles import Device
+from profiles.devices import CPU
 from profiles.provenance import usable_threads
 from profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.child:ServiceSession"
-_CPU = Device(kind="cpu", name="cpu")
 _START_TIMEOUT_S, _TIMEOUT_S = 600.0, 600.0
 
 
@@ -40,7 +39,7 @@ class Run(ChildRun[Asked, Measurements]):
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         super().__init__(plan.asked, progress, source.to_dict(), plan.out)
         self._measured: dict[str, MeasuredService] = {}
-        self._start(_SESSION, _CPU, plan.asked, source)
+        self._start(_SESSION, CPU, plan.asked, source)
 
     def samples(self) -> Measurements:
         return Measurements(host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values()))

@@ -25,10 +25,9 @@ from benchmarks.trainers.timed_fit import TimedFit, timed_replicas
 from models import ModelError, image_size, open_model
 from pipeline import ImageSource, build
 from pipeline.errors import UnavailableError
-from profiles import Device
+from profiles.devices import CPU
 from profiles.measure.windows import Windows
 
-_CPU = Device(kind="cpu", name="cpu")
 # Steps of the copy of the model that has no other trainers; the first is not measured.
 _ALONE_STEPS = 4
 
@@ -121,7 +120,7 @@ class TrainerSession:
     def _prepare_alone(self, size: tuple[int, int]) -> None:
         keras.distribution.set_distribution(None)
         model = open_model(self._asked.model, classes=len(self._source.class_names))
-        self._alone, self._batch = Windows(model, _CPU), noise_batch(self._asked.config.batch_size, size)
+        self._alone, self._batch = Windows(model, CPU), noise_batch(self._asked.config.batch_size, size)
         self._alone.resident(self._batch, steps=_ALONE_STEPS, round_=0)
         self._distribute()
 

@@ -13,10 +13,9 @@ from benchmarks.trainers.place import HOST, Place, environment_of
 from benchmarks.trainers.plan import Asked
 from benchmarks.trainers.subjects import SUBJECTS
 from pipeline import ImageSource
-from profiles import Device
+from profiles.devices import CPU
 
 _SESSION = "benchmarks.trainers.child:TrainerSession"
-_CPU = Device(kind="cpu", name="cpu")
 # Where a process ends, others soon fail with errors of their own connections: wait so long for the end of that process.
 _SETTLE_S = 2.0
 
@@ -45,7 +44,7 @@ class Trainers:
             for process in range(processes):
                 place = Place(subject=name, process=process, host=HOST, port=port)
                 self._logs.append(new_log(out / f"{name}-{process}.log"))
-                child = Child(_SESSION, _CPU, self._logs[-1], asked, source, place, environment=environment)
+                child = Child(_SESSION, CPU, self._logs[-1], asked, source, place, environment=environment)
                 self._children.append(child)
         except ChildDied as error:
             self.kill()

@@ -11,10 +11,10 @@ import keras
 import tensorflow as tf
 
 from benchmarks.trainers.counting import Counter
-from profiles import Device, clock
+from profiles import clock
+from profiles.devices import CPU
 from profiles.measure.backends import backend_of
 
-_CPU = Device(kind="cpu", name="cpu")
 # In the first epoch of a `fit`, Keras opens the dataset more than once, to look at its batches.
 _EPOCHS = 2
 
@@ -98,7 +98,7 @@ class TimedFit(keras.callbacks.Callback):
     def __init__(self, model: Any, data: Any, counter: Counter, marks: Marks | None) -> None:
         super().__init__()
         self._trained, self._data, self._counter, self._marks = model, data, counter, marks
-        self._backend = backend_of(model, _CPU)
+        self._backend = backend_of(model, CPU)
         self._own: Callable[..., Any] | None = None
         self._timed = TimedEpoch()
         self._begun_ns = self._decoded_before = 0

@@ -34,12 +34,12 @@ from benchmarks.truth.promises import FAULTS, GATE_PARTS, SIMULATED, SIMULATED_F
 from benchmarks.truth.report import KIND
 from benchmarks.truth.samples import Attempt, Case, Figure, Group
 from benchmarks.truth.sections import pair_ratios
-from profiles import Device
+from profiles.devices import CPU
 from profiles.gate import REGRESSION, SAME, THRESHOLD_RATIO
 from profiles.report import RESULTS, DocumentError, load
 
 _LOG = "children.log"
-_SETTING = Setting(data="", measure="loader", model=MODEL, device=Device(kind="cpu", name="cpu"))
+_SETTING = Setting(data="", measure="loader", model=MODEL, device=CPU)
 # The spread of one measurement, where nothing was measured on this machine yet.
 _SPREAD = 0.05
 

@@ -22,7 +22,7 @@ from benchmarks.truth.measure import Run
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.samples import Figure, Group
 from pipeline import VARIANTS, ImageSource, open_source
-from profiles import Device
+from profiles.devices import CPU
 from profiles.statistics import CONFIDENCE
 
 _PHOTOS = "generated:512"
@@ -64,7 +64,7 @@ def _main_jobs(runs: int) -> Iterator[tuple[Figure, ...]]:
     source = open_source(_PHOTOS)
     jobs = [Job(variant=f"copy {number}", config=VARIANTS[_VARIANT], model=MODEL) for number in range(_COPIES)]
     with tempfile.TemporaryDirectory() as folder:
-        children = Children(Device(kind="cpu", name="cpu"), source, jobs, Path(folder) / "log", {})
+        children = Children(CPU, source, jobs, Path(folder) / "log", {})
         try:
             children.open()
             for job in jobs:

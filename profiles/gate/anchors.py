@@ -90,7 +90,7 @@ class Resident:
     def __init__(self) -> None:
         import keras
 
-        from profiles.devices import Device
+        from profiles.devices import CPU
         from profiles.measure.schedule import TRIAL_STEPS, steps_for
         from profiles.measure.windows import Windows
 
@@ -106,7 +106,7 @@ class Resident:
         )
         model.compile(optimizer="sgd", loss="mse", jit_compile=False)
         self._batch = np.zeros((self._IMAGES, 64, 64, 3), np.float32), np.zeros((self._IMAGES,), np.float32)
-        self._windows = Windows(model, Device(kind="cpu", name="cpu"))
+        self._windows = Windows(model, CPU)
         self._windows.prepare([self._batch])
         self._steps = steps_for(self._windows.resident(self._batch, steps=TRIAL_STEPS, round_=0))
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from profiles import clock
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.gate.decision import EPOCH, STEADY
 from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from profiles.measure.batches import check_read_again, first_batches, is_fit_data
@@ -71,7 +71,7 @@ class Feed:
         check_read_again(self.data)
         self._fed = self.data if repeated is None else repeated
         self._ramp_steps = 1
-        self.windows = Windows(model or _smallest_model(), device or Device(kind="cpu", name="cpu"))
+        self.windows = Windows(model or _smallest_model(), device or CPU)
         self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_smallest_batch()])
         # The first epoch may be slower, because it fills caches; the second tells how long an epoch takes from then on.
         self._epochs = self._calls_of_fit = 1

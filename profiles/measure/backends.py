@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.measure.batches import batch_images, first_array
 from profiles.provenance import usable_threads
 
@@ -200,7 +200,7 @@ class Jax:
     def endless(self, batch: Any) -> Any:
         if isinstance(batch, tuple):
             return again_and_again(batch)
-        return TensorFlow(Device(kind="cpu", name="cpu")).endless(batch)  # such batches come from tf.data
+        return TensorFlow(CPU).endless(batch)  # such batches come from tf.data
 
     def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
         return lambda batch, draw, state: train(state, batches_of_step(batch, draw))

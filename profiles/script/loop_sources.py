@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.remedies.loop_data import loader_kind
 from profiles.script import tracing
 from profiles.script.completion import Completion
@@ -18,7 +18,7 @@ from profiles.unit import SAMPLE, Unit, unit_of
 if TYPE_CHECKING:
     from profiles.script.loop_step import StepNotes
 
-_CPU, _GPU = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
+_GPU = Device(kind="gpu", name="gpu")
 
 
 class AnyData:
@@ -57,7 +57,7 @@ class AnyData:
         else:
             tensorflow = sys.modules.get("tensorflow")
             on_gpu = tensorflow is not None and bool(tensorflow.config.list_logical_devices("GPU"))
-        return _GPU if on_gpu else _CPU
+        return _GPU if on_gpu else CPU
 
     def completion(self) -> Completion | None:
         self._gpus = _used_gpus()
@@ -134,7 +134,7 @@ class TorchLoaders(AnyData):
 
     def device(self) -> Device:
         """Returns the GPU if the script has used one by now, else the CPU."""
-        return _GPU if _torch_on_gpu() else _CPU
+        return _GPU if _torch_on_gpu() else CPU
 
     def completion(self) -> Completion | None:
         self._gpus = _used_gpus()

@@ -37,7 +37,7 @@ from benchmarks.tune.plan import AdvicePlan
 from pipeline import SourceError, from_folder
 from pipeline.sources import tfds
 from pipeline.sources.folder import check_folder_name, folder_of_links
-from profiles.devices import Device
+from profiles.devices import CPU
 from profiles.gate import write
 from profiles.remedies import Trial
 from profiles.report.files import write_atomically
@@ -211,9 +211,6 @@ class Chatty:
         pass
 
     kill = close
-
-
-CPU = Device(kind="cpu", name="cpu")
 
 
 def group(photos, folder):

@@ -16,13 +16,12 @@ from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import Splits, open_splits
 from benchmarks.lab.run import ChildRun
-from profiles import Device
+from profiles.devices import CPU
 from profiles.report import LeftOut
 
 _SESSION = "benchmarks.devices.fewer_bits.child:FewerBitsSession"
 # Who is left out where it is not installed. The child's output is kept where anything else was left out.
 _LITERT = "LiteRT"
-_CPU = Device(kind="cpu", name="cpu")
 # Training takes as long as its passes; a converter seconds, or minutes for a large network.
 _TRAIN_TIMEOUT_S, _WAY_TIMEOUT_S, _TIMEOUT_S = 7200.0, 1800.0, 300.0
 
@@ -43,7 +42,7 @@ class Run(ChildRun[Asked, Measurements]):
         super().__init__(plan.asked, progress, dataset, plan.out)
         self._tested_with = splits.how
         self._measured: dict[str, MeasuredWay] = {}
-        self._start(_SESSION, _CPU, plan.asked, plan.model, splits.train, splits.test)
+        self._start(_SESSION, CPU, plan.asked, plan.model, splits.train, splits.test)
 
     def samples(self) -> Measurements:
         return Measurements(tested_with=self._tested_with, ways=tuple(self._measured.values()))

@@ -22,11 +22,10 @@ from benchmarks.scaleout.measure import SESSION
 from benchmarks.scaleout.samples import Constants, CutCosts
 from pipeline import ImageSource
 from pipeline.service import Place
-from profiles import Device
+from profiles.devices import CPU
 from profiles.report import LeftOut
 
 _TRAINER = "benchmarks.scaleout.check.child:TrainerSession"
-_CPU = Device(kind="cpu", name="cpu")
 _TIMEOUT_S = 600.0
 # Runs of each cost in a round: some periods of a quota.
 _RUNS = 2
@@ -80,7 +79,7 @@ class Run(LabRun[CheckAsked, CheckSamples]):
 
     def _measure_constants(self) -> None:
         """Measures the constants of sending and receiving, on a pipeline that no pool has."""
-        child = self._new_child(SESSION, _CPU, self._source)
+        child = self._new_child(SESSION, CPU, self._source)
         try:
             self._constants = child.ask("constants", CONSTANTS_CONFIG, timeout_s=_TIMEOUT_S)
         except (ChildDied, JobRefused) as error:
@@ -95,7 +94,7 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         """
         workers = range(1, 1 + len(pool.worker_cores))
         hosts = self._new_hosts(2 + len(workers), pool)
-        costs_child = self._new_child(SESSION, _CPU, self._source, prefix=hosts.prefix(1 + len(workers)))
+        costs_child = self._new_child(SESSION, CPU, self._source, prefix=hosts.prefix(1 + len(workers)))
         trainer_child = self._new_child(_TRAINER, pool, self._source, prefix=hosts.prefix(0))
         costs_child.ask("backend", timeout_s=_TIMEOUT_S)  # TensorFlow is imported before there are quotas
         places = tuple(_place(hosts, number) for number in workers)
@@ -129,7 +128,7 @@ class Run(LabRun[CheckAsked, CheckSamples]):
         return self._hosts
 
     def _new_child(self, session: str, *arguments: Any, prefix: tuple[str, ...] = ()) -> Child:
-        child = Child(session, _CPU, self._log, *arguments, prefix=prefix)
+        child = Child(session, CPU, self._log, *arguments, prefix=prefix)
         self._children.append(child)
         return child
 

@@ -13,11 +13,10 @@ from benchmarks.lab.run import ChildRun
 from benchmarks.service.faults.plan import FaultsAsked, FaultsPlan
 from benchmarks.service.faults.samples import FaultSample, FaultSamples
 from pipeline import ImageSource
-from profiles import Device
+from profiles.devices import CPU
 from profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.faults.child:FaultSession"
-_CPU = Device(kind="cpu", name="cpu")
 # Starting three processes that import TensorFlow, and a case that waits for its limit.
 _TIMEOUT_S = 300.0
 
@@ -36,7 +35,7 @@ class Run(ChildRun[FaultsAsked, FaultSamples]):
         super().__init__(plan.asked, progress, source.to_dict(), plan.out)
         self._source = source
         self._measured: list[FaultSample] = []
-        self._start(_SESSION, _CPU, plan.asked, source)
+        self._start(_SESSION, CPU, plan.asked, source)
 
     def samples(self) -> FaultSamples:
         return FaultSamples(cases=tuple(self._measured))
@@ -53,7 +52,7 @@ class Run(ChildRun[FaultsAsked, FaultSamples]):
             except (ChildDied, JobRefused) as error:
                 self._left_out.append(LeftOut(who=case.name, reason=str(error)))
                 self._child.kill()
-                self._start(_SESSION, _CPU, self._asked, self._source)
+                self._start(_SESSION, CPU, self._asked, self._source)
             self._progress.update(task, advance=1, refresh=True)
             after_round()
         self._progress.remove_task(task)

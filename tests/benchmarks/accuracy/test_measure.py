@@ -23,9 +23,9 @@ from benchmarks.lab.photos import held_out
 from pipeline import from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import BASELINE, VARIANTS
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.report import LeftOut
-from tests.builders import CPU, a_trained
+from tests.builders import a_trained
 from tests.builders import an_accuracy_plan as a_plan
 from tests.fakes import FakeTrainingChild as FakeChild
 

@@ -22,9 +22,9 @@ from benchmarks.devices.feeds import Feeds, Sources
 from benchmarks.devices.samples import CaseFacts
 from benchmarks.lab.backend import Refused, open_backend
 from pipeline.sources.folder import from_folder
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.measure.schedule import epochs_for
-from tests.builders import CPU, GPU
+from tests.builders import GPU
 from tests.checks import passes_on_jax
 from tests.planted import planted
 

@@ -23,8 +23,9 @@ from benchmarks.devices.findings import (
 from benchmarks.devices.plan import Sweep
 from benchmarks.devices.results import CaseResult
 from models.network import Figure
+from profiles.devices import CPU
 from profiles.machine import unread_gpu
-from tests.builders import CPU, EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
+from tests.builders import EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
 from tests.builders import a_device_row as a_row
 
 

@@ -11,9 +11,7 @@ import pytest
 
 from benchmarks.devices.inference import Inference
 from profiles import clock
-from profiles.devices import Device
-
-CPU = Device(kind="cpu", name="cpu")
+from profiles.devices import CPU, Device
 
 
 @pytest.fixture

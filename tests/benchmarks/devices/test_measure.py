@@ -20,8 +20,8 @@ from benchmarks.lab.child import ChildDied, JobRefused
 from benchmarks.lab.command import progress_bar
 from benchmarks.lab.options import UserError
 from pipeline.commands.terminal import Stopped
-from profiles.devices import Device
-from tests.builders import CPU, EMULATED, GPU, MNIST
+from profiles.devices import CPU, Device
+from tests.builders import EMULATED, GPU, MNIST
 from tests.fakes import FakeDeviceChild as FakeChild
 
 CIFAR = "cifar10-mlp, arrays, batch 32"

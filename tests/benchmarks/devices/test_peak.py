@@ -11,9 +11,7 @@ import pytest
 from benchmarks.devices import peak
 from benchmarks.devices.peak import PeakMeter, compute_dtype
 from profiles import clock
-from profiles.devices import Device
-
-CPU = Device(kind="cpu", name="cpu")
+from profiles.devices import CPU, Device
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from benchmarks.devices.flops import Work
 from benchmarks.devices.results import USED, Duration, case_result_of, epoch_duration, reached, training_duration
 from benchmarks.devices.samples import Epoch, Extent, MeasuredCase, extent_of, train_window_s
 from models.network import Training
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.machine.telemetry import MachineUse
 from profiles.measure.schedule import epochs_for
 from profiles.report.files import to_json
-from tests.builders import CPU, EMULATED, GPU, MNIST, TRACE, a_sample, an_epoch, some_facts
+from tests.builders import EMULATED, GPU, MNIST, TRACE, a_sample, an_epoch, some_facts
 from tests.builders import a_device_row as a_row
 
 

@@ -20,7 +20,7 @@ from benchmarks.doctor.measure import Examiner, examine_all
 from benchmarks.doctor.results import ExaminedFile
 from benchmarks.lab.child import Child, ChildDied
 from pipeline.sources.headers import MAX_PIXELS
-from profiles.devices import Device
+from profiles.devices import CPU
 from tests import bad_files
 
 HANG_S, GROWTH_BYTES = 5.0, 500_000_000
@@ -98,7 +98,7 @@ class Judging(Session):
 
 @pytest.fixture(scope="module")
 def child(tmp_path_factory):
-    child = Child(f"{__name__}:Judging", Device(kind="cpu", name="cpu"), tmp_path_factory.mktemp("log") / "child.log")
+    child = Child(f"{__name__}:Judging", CPU, tmp_path_factory.mktemp("log") / "child.log")
     child.ask("open", timeout_s=120)
     yield child
     child.close()

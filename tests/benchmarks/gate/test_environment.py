@@ -14,12 +14,12 @@ from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.report import comparison_answers
 from benchmarks.gate.results import Comparison, ComparisonResult
 from benchmarks.gate.samples import Measurement, Process
-from profiles import Device
+from profiles.devices import CPU
 from profiles.gate import EPOCH
 from tests.builders import GATE_QUESTION
 from tests.planted import planted
 
-SETTING = Setting(data="", measure="loader", model="", device=Device(kind="cpu", name="cpu"), timeout_s=60)
+SETTING = Setting(data="", measure="loader", model="", device=CPU, timeout_s=60)
 MINE = """
 import os, time
 

@@ -15,10 +15,9 @@ from benchmarks.lab.backend import Refused
 from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from benchmarks.truth.gate import subject as planted_subject
 from benchmarks.truth.promises import GATE_PARTS
-from profiles.devices import Device
+from profiles.devices import CPU
 from tests.fakes import GateChildHere
 
-CPU = Device(kind="cpu", name="cpu")
 SETTING = Setting(data="generated:8", measure="loader", model="cats-dogs-64", device=CPU, timeout_s=120)
 
 FEEDS = """

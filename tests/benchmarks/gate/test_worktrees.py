@@ -17,7 +17,7 @@ from benchmarks.gate.worktrees import commit_of, worktree
 from benchmarks.lab.options import UserError
 from pipeline.cache import cache_root
 from pipeline.commands.terminal import Stopped
-from profiles.devices import Device
+from profiles.devices import CPU
 from tests import PROJECT_ROOT
 
 
@@ -135,8 +135,7 @@ def test_this_projects_own_head_is_measured_by_its_own_pipeline(photos, tmp_path
         pytest.skip("no repository")
     with worktree(commit_of("HEAD", PROJECT_ROOT), PROJECT_ROOT) as head:
         subject = Subject(label="HEAD", kind="variant", text="tf-data", root=head)
-        cpu = Device(kind="cpu", name="cpu")
-        setting = Setting(data=str(photos), measure="train", model="cats-dogs-64", device=cpu)
+        setting = Setting(data=str(photos), measure="train", model="cats-dogs-64", device=CPU)
         process = measure(subject, setting, tmp_path / "log", inspect=True)
     assert process.invariants.images == 40
     assert {name: len(rates) for name, rates in process.rates.items()} == {"steady": 4, "epoch": 4}

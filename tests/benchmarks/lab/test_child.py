@@ -19,10 +19,9 @@ import pytest
 from benchmarks.lab import child as child_module
 from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, kill_all
 from pipeline.sources.arrays import from_arrays
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from tests.checks import have_ended, lives
 
-CPU = Device(kind="cpu", name="cpu")
 GONE_S = 10
 # Linux: a process that sets this becomes the parent of processes below it whose own parent has ended.
 _SUBREAPER = 36

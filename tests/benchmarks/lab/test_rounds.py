@@ -14,11 +14,9 @@ from benchmarks.lab.rounds import Group, Turn, run_round, window_images
 from benchmarks.lab.session import Job
 from pipeline.sources.arrays import from_arrays
 from pipeline.variants import VARIANTS
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from tests.fakes import MODEL_FACTS as MODEL
 from tests.fakes import FakeChild
-
-CPU = Device(kind="cpu", name="cpu")
 
 
 def opened_group(monkeypatch, tmp_path, *, cold):

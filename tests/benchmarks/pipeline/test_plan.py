@@ -16,7 +16,7 @@ from benchmarks.train import __main__ as train
 from pipeline import from_folder
 from pipeline.config import config_to_toml
 from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH, VARIANTS
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 
 
 def read(tmp_path, *words):
@@ -94,10 +94,7 @@ def test_a_config_file_is_one_more_variant_beside_the_baseline(tmp_path):
 
 def test_devices_are_read(tmp_path):
     devices = read(tmp_path, "--device", "cpu,emulated:400").devices
-    assert devices == (
-        Device(kind="cpu", name="cpu"),
-        Device(kind="emulated", name="emulated:400", images_per_sec=400.0),
-    )
+    assert devices == (CPU, Device(kind="emulated", name="emulated:400", images_per_sec=400.0))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +152,7 @@ def test_a_run_on_a_cpu_and_a_gpu_names_the_gpu(photos, tmp_path):
     """The CPU's process sees no GPU: two runs on different GPUs would be compared as if on one machine."""
     plan = read_plan(parser().parse_args(["--data", str(photos), "--variants", "tf-data"]), tmp_path / "out")
     plan.out.mkdir()
-    devices = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
+    devices = CPU, Device(kind="gpu", name="gpu")
     run = Run(plan, from_folder(photos), devices, Progress(disable=True), Console())
     assert run.document(complete=False).provenance.get("gpus") in (None, [])
     for group, gpus in zip(run._groups, ([], ["NVIDIA H100"]), strict=True):

@@ -17,9 +17,9 @@ from benchmarks.tune.check.results import Checked, Rate, Results, derive
 from benchmarks.tune.plan import TARGETS, CheckPlan, Target, parser, read_check
 from pipeline import from_folder
 from pipeline.cost_model import Consumer, StageCost
-from profiles.devices import Device
+from profiles.devices import CPU
 from profiles.report.document import load, write
-from tests.builders import CHECKED_COSTS, CPU, a_check_document, a_measured_pipeline, a_search_document, samples_at
+from tests.builders import CHECKED_COSTS, a_check_document, a_measured_pipeline, a_search_document, samples_at
 
 RATE = Rate(whole=90.0, steady=100.0, predicted=111.0, off=(1.11, None))
 CHOSEN, BEST = "full, tf_ops a element, 2 calls, prefetch 2", "scaled, composed, 2 calls, prefetch 2"
@@ -193,7 +193,7 @@ class FakeGroup:
 def test_every_target_is_searched_and_measured_and_kept_after_each_round(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "Tuner", FoundAlready)
     monkeypatch.setattr(measure, "Group", FakeGroup)
-    target = Target(model="cats-dogs-64", device=Device(kind="cpu", name="cpu"))
+    target = Target(model="cats-dogs-64", device=CPU)
     asked = replace(a_check_document().plan, targets=(target,))
     said, kept = [], []
     monkeypatch.setattr(measure, "say_beside", lambda progress: said.append)

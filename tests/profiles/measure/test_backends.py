@@ -7,12 +7,12 @@ import itertools
 import keras
 import pytest
 
-from profiles.devices import Device
+from profiles.devices import CPU, Device
 from profiles.measure import windows
 from profiles.measure.backends import BACKENDS, Jax, check_backend, check_device, device_here
 from profiles.measure.measure import measure
 
-CPU, GPU = Device(kind="cpu", name="cpu"), Device(kind="gpu", name="gpu")
+GPU = Device(kind="gpu", name="gpu")
 
 
 class WithGpu:

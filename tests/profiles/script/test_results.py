@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from profiles.devices import Device
+from profiles.devices import CPU
 from profiles.results.checks import check_claims
 from profiles.results.result import Result, summarise
 from profiles.results.verdict import judge
@@ -33,7 +33,7 @@ def a_fit(**changed: Any) -> FitRecord:
         model="network",
         data_kind="NumPy arrays",
         epochs=records,
-        device=Device(kind="cpu", name="cpu"),
+        device=CPU,
         ceilings=Ceilings(samples=(), reason="--no-ceilings"),
         canary_ns=5_000_000,
     )

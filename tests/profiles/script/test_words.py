@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.devices import Device
+from profiles.devices import CPU
 from profiles.report.codec import decode, encode
 from profiles.report.measurements import KIND, MeasurementDocument
 from profiles.results.subject import Subject
@@ -99,7 +99,7 @@ def test_images_are_images(watched: Profiler) -> None:
 
 
 def test_a_file_of_before_there_were_units_is_one_of_images() -> None:
-    subject = Subject(variant="fit 1", model="m", device=Device(kind="cpu", name="cpu"), batch_size=8, unit=SAMPLE)
+    subject = Subject(variant="fit 1", model="m", device=CPU, batch_size=8, unit=SAMPLE)
     fields = encode(subject)
     assert decode(Subject, fields) == subject
     del fields["unit"]
