@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 
+from pipeline.service import LOOPBACK_HOST
+
 
 def free_port() -> int:
     """Returns a port of the loopback address at which nobody listens at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+    with socket.create_server((LOOPBACK_HOST, 0)) as probe:
         return int(probe.getsockname()[1])

@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass
 
 from benchmarks.trainers.subjects import SUBJECTS
-
-HOST = "127.0.0.1"
+from pipeline.service import LOOPBACK_HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +21,7 @@ class Place:
 
     subject: str
     process: int = 0
-    host: str = HOST
+    host: str = LOOPBACK_HOST
     port: int = 0
 
 

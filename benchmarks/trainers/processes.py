@@ -9,10 +9,11 @@ from typing import Any
 from benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
 from benchmarks.lab.command import new_log
 from benchmarks.lab.ports import free_port
-from benchmarks.trainers.place import HOST, Place, environment_of
+from benchmarks.trainers.place import Place, environment_of
 from benchmarks.trainers.plan import Asked
 from benchmarks.trainers.subjects import SUBJECTS
 from pipeline import ImageSource
+from pipeline.service import LOOPBACK_HOST
 from profiles.devices import CPU
 
 _SESSION = "benchmarks.trainers.child:TrainerSession"
@@ -42,7 +43,7 @@ class Trainers:
         self._children: list[Child] = []
         try:
             for process in range(processes):
-                place = Place(subject=name, process=process, host=HOST, port=port)
+                place = Place(subject=name, process=process, host=LOOPBACK_HOST, port=port)
                 self._logs.append(new_log(out / f"{name}-{process}.log"))
                 child = Child(_SESSION, CPU, self._logs[-1], asked, source, place, environment=environment)
                 self._children.append(child)

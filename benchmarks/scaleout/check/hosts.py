@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.lab.options import UserError
 from benchmarks.service.faults.relay import Relay
+from pipeline.service import LOOPBACK_HOST
 
 _GROUPS = Path("/sys/fs/cgroup")
 # A quota is given anew so often: the kernel's default. In a tenth of it, an image took a worker up to a tenth more CPU
@@ -22,7 +23,6 @@ _PERIOD_US = 100_000
 _BURST_BYTES = 128 * 1024
 _NETWORK = "10.213.77"
 _TIMEOUT_S = 20.0
-LOOPBACK = "127.0.0.1"
 
 
 class EmulatedHosts:
@@ -114,7 +114,7 @@ class Cores:
         self.relay = Relay(link_bytes_per_sec, delay_s=delay_s) if relayed else None
 
     def address(self, number: int) -> str:
-        return LOOPBACK
+        return LOOPBACK_HOST
 
     def prefix(self, number: int) -> tuple[str, ...]:
         """Returns the words that stand before a command to run it on a host."""

@@ -12,12 +12,11 @@ import unstall
 from benchmarks.lab.ports import free_port
 from benchmarks.service.faults.relay import Relay
 from pipeline import ImageSource, PipelineConfig
-from pipeline.service import Address, Place
+from pipeline.service import LOOPBACK_HOST, Address, Place
 from pipeline.service.handshake import check_reachable
 from pipeline.service.local import WorkerProcess
 from pipeline.service.worker import order_for
 
-_HOST = "127.0.0.1"
 _DISPATCHER = (
     "import sys; sys.path.insert(0, {folder!r}); import unstall; "
     "sys.exit(unstall.of_ours('benchmarks.service.__main__:main')(sys.argv[1:]))"
@@ -33,7 +32,7 @@ class Pool:
 
     def __init__(self, source: ImageSource, config: PipelineConfig, journal: Path) -> None:
         self._source, self._config, self._journal = source, config, journal
-        self.address = Address(host=_HOST, port=free_port())
+        self.address = Address(host=LOOPBACK_HOST, port=free_port())
         self._relay = Relay()
         self._dispatcher = self._start_dispatcher()
         self._added: list[WorkerProcess] = []
@@ -57,7 +56,7 @@ class Pool:
         seen_as = None
         if relayed:
             self._relay.lead_to(port)
-            seen_as = f"{_HOST}:{self._relay.port}"
+            seen_as = f"{LOOPBACK_HOST}:{self._relay.port}"
         place = Place(dispatcher=self.address.text, port=port, seen_as=seen_as)
         return WorkerProcess(order_for(self._source, self._config, place))
 

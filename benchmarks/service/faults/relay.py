@@ -11,6 +11,7 @@ import socket
 import threading
 from collections import deque
 
+from pipeline.service import LOOPBACK_HOST
 from profiles import clock
 
 _PIECE_BYTES = 1 << 16
@@ -35,7 +36,7 @@ class Relay:
         self._delay_ns = int(delay_s * 1e9)
         # When to send, from whom, to whom, and what; no bytes where the sender has closed.
         self._held: deque[tuple[int, socket.socket, socket.socket, bytes]] = deque()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((LOOPBACK_HOST, 0))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._down, self._ended = threading.Event(), threading.Event()
@@ -80,7 +81,7 @@ class Relay:
     def _accept(self, selector: selectors.BaseSelector, sockets: contextlib.ExitStack) -> None:
         client, _ = self._listener.accept()
         try:
-            server = socket.create_connection(("127.0.0.1", self._target))
+            server = socket.create_connection((LOOPBACK_HOST, self._target))
         except OSError:
             client.close()
             return
