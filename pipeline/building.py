@@ -13,7 +13,7 @@ import psutil
 
 from pipeline.address import Address, parse_address
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
-from pipeline.config import AUTO, PipelineConfig
+from pipeline.config import AUTO, OUR_LOADERS, PYTHON_LOADERS, PipelineConfig
 from pipeline.errors import SourceError, UnavailableError
 from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
 from pipeline.service.account import usable_cores
@@ -164,9 +164,9 @@ def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
     unreadable = sorted(set(source.formats) - (READS[config.loader] - unread_here(config)))
     if unreadable:
         raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")
-    if source.arrays is not None and config.loader not in ("tf_data", "py_dataset", "python_batches"):
+    if source.arrays is not None and config.loader not in OUR_LOADERS:
         raise UnavailableError(f"{config.loader} reads folders only, not arrays")
-    if source.records is not None and config.loader not in ("tf_data", "py_dataset", "python_batches"):
+    if source.records is not None and config.loader not in OUR_LOADERS:
         raise UnavailableError(f"{config.loader} cannot read TFRecord files")
 
 
@@ -260,7 +260,7 @@ def parallel_batches(config: PipelineConfig, source: ImageSource, whole_images: 
     calls as the process's affinity has CPUs, even if a control group's quota allows fewer. Source: TensorFlow,
     `NumSchedulableCPUs`.
     """
-    if config.loader in ("py_dataset", "python_batches", "image_data_generator"):
+    if config.loader in PYTHON_LOADERS:
         return int(config.workers)
     by_batch = config.augmentation is not None and config.augment_at == "batch"
     calls = 1 if config.workers == 1 else 2

@@ -56,7 +56,10 @@ _STORAGE = {
     "image_data_generator": ("files", "resized"),
     "image_dataset_from_directory": ("files", "resized"),
 }
-_OWN_WORKERS = ("image_data_generator", "py_dataset", "python_batches")
+# The loaders whose batches are made in Python, by workers whose number nothing tunes.
+PYTHON_LOADERS = ("image_data_generator", "py_dataset", "python_batches")
+# The loaders that run code of ours. They also read arrays and records, decode at a fraction of the size, and compose.
+OUR_LOADERS = ("tf_data", "py_dataset", "python_batches")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,12 +225,12 @@ class PipelineConfig:
                     f"`{name}` must be {default!r} for loader={self.loader!r}: only tf_data has the choice. "
                     f"Received: {name}={getattr(self, name)!r}."
                 )
-        if self.decode == "scaled" and self.loader not in ("tf_data", "py_dataset", "python_batches"):
+        if self.decode == "scaled" and self.loader not in OUR_LOADERS:
             raise ConfigError(
                 f"`decode` must be 'full' for loader={self.loader!r}: it cannot decode at a fraction of the size. "
                 "Received: decode='scaled'."
             )
-        if self.loader in _OWN_WORKERS:
+        if self.loader in PYTHON_LOADERS:
             if self.workers == AUTO:
                 raise ConfigError(
                     f"`workers` must be a number for loader={self.loader!r}: nothing tunes it. "
@@ -274,7 +277,7 @@ class PipelineConfig:
     def _check_resample(self) -> None:
         if self.resample == "separate":
             return
-        if self.loader not in ("tf_data", "py_dataset", "python_batches"):
+        if self.loader not in OUR_LOADERS:
             raise ConfigError(
                 f"`resample` must be 'separate' for loader={self.loader!r}: it resizes by itself. "
                 "Received: resample='composed'."

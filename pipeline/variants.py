@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.config import AUTO, PipelineConfig
+from pipeline.config import AUTO, PYTHON_LOADERS, PipelineConfig
 
 # The tutorial as written: rescale 1/255, shear 0.2 degrees, zoom 0.2, horizontal flip, batch 32, one worker, queue 10.
 BASELINE = PipelineConfig(loader="image_data_generator", augment_with="keras_generator", interpolation="nearest")
@@ -74,8 +74,7 @@ VARIANTS: dict[str, PipelineConfig] = {
 DEFAULT = ("generator", "py-dataset", "directory", "tf-data-autotune", "tf-data-scaled-decode", "tf-data-cache")
 # With --thorough also what more workers of the tutorial's generator gain, and tf.data without anything in parallel.
 THOROUGH = (DEFAULT[0], "generator-4-workers", *DEFAULT[1:3], "tf-data", *DEFAULT[3:])
-_IN_PYTHON = ("image_data_generator", "py_dataset", "python_batches")
-GENERATORS = tuple(name for name, config in VARIANTS.items() if config.loader in _IN_PYTHON)
+GENERATORS = tuple(name for name, config in VARIANTS.items() if config.loader in PYTHON_LOADERS)
 TF_DATA = tuple(name for name in VARIANTS if name not in GENERATORS)
 
 
