@@ -116,8 +116,9 @@ from profiles.devices import CPU, Device, parse_device
 from profiles.gate import RECORDED, Invariants
 from profiles.machine.page_cache import StorageRates
 from profiles.machine.telemetry import Mark, Trace
-from profiles.remedies import AS_WRITTEN, Contender, Remedy, Trial, Untried
+from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried
 from profiles.remedies.remedy import Effect
+from profiles.remedies.trial import Contender
 from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
 from profiles.report.files import to_json
 from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements

@@ -32,7 +32,7 @@ class Epoch:
     Attributes:
       s: seconds of the epoch, edges included.
       images: of the epoch.
-      parts_s: seconds of its parts, by the names of `profiles.results.Parts`; `compute` at least.
+      parts_s: seconds of its parts, by the names of `profiles.results.parts.Parts`; `compute` at least.
       loader_cpu_s: what the loader burned in the epoch, as the loader counts it.
     """
 

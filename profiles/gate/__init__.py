@@ -5,7 +5,6 @@ from profiles.gate.baseline import (
     RECORDED,
     Baseline,
     MeasuredRates,
-    RecordedFigure,
     check,
     judge_invariants,
     looks,
@@ -30,7 +29,6 @@ from profiles.gate.decision import (
     change,
     combine,
     figures_of,
-    first_decision,
     floor,
     judge,
     paired,
@@ -40,7 +38,7 @@ from profiles.gate.decision import (
 )
 from profiles.gate.evidence import Evidence, Paired, check_rates
 from profiles.gate.files import BaselineError, check_writable, path_of, read, write
-from profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses, mark_varying, unread_stages
+from profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
 
 __all__ = [
     "ALARM_ERROR",
@@ -63,7 +61,6 @@ __all__ = [
     "Look",
     "MeasuredRates",
     "Paired",
-    "RecordedFigure",
     "anchors",
     "change",
     "check",
@@ -72,9 +69,7 @@ __all__ = [
     "combine",
     "differences",
     "figures_of",
-    "first_decision",
     "floor",
-    "invariants_from_dict",
     "judge",
     "judge_invariants",
     "looks",

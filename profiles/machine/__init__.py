@@ -1,7 +1,6 @@
 """Readings of the machine: load, memory and GPUs during a run, what other programs take, the page cache, mounts."""
 
-from profiles.machine.mounts import Storage, storage_of
-from profiles.machine.others import Others
+from profiles.machine.mounts import storage_of
 from profiles.machine.page_cache import (
     PageCacheError,
     ReaderRate,
@@ -16,11 +15,9 @@ from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Tra
 __all__ = [
     "GPU_AVERAGED_S",
     "MachineUse",
-    "Others",
     "PageCacheError",
     "ReaderRate",
     "Recorder",
-    "Storage",
     "StorageRates",
     "Trace",
     "drop",

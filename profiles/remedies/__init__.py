@@ -13,14 +13,13 @@ from profiles.remedies.gains import (
 )
 from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
 from profiles.remedies.room import Room, room_here
-from profiles.remedies.trial import Contender, Trial
+from profiles.remedies.trial import Trial
 from profiles.remedies.turns import Failed, Turns
 
 __all__ = [
     "AS_WRITTEN",
     "EQUAL_RATIO",
     "NEEDS",
-    "Contender",
     "Edit",
     "Failed",
     "Gain",

@@ -6,7 +6,6 @@ from profiles.report.codec import encode
 from profiles.report.document import (
     REPORT,
     RESULTS,
-    SCHEMA_VERSION,
     Document,
     DocumentError,
     Kind,
@@ -23,12 +22,10 @@ from profiles.report.plots import machine_charts
 from profiles.report.remedies import faster_line, trial_copies, trial_sentences
 from profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
 from profiles.report.screen_lines import SIGNS, by_sign, classes_text, left_out_lines
-from profiles.report.text import print_stages
 
 __all__ = [
     "REPORT",
     "RESULTS",
-    "SCHEMA_VERSION",
     "SIGNS",
     "Bar",
     "Document",
@@ -57,7 +54,6 @@ __all__ = [
     "print_document",
     "print_lines",
     "print_more",
-    "print_stages",
     "show",
     "text",
     "to_json",

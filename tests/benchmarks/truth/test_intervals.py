@@ -14,7 +14,7 @@ from benchmarks.truth.report import KIND
 from benchmarks.truth.results import derive
 from benchmarks.truth.samples import Figure, Group
 from profiles.devices import parse_device
-from profiles.results import attribute
+from profiles.results.attribution import attribute
 from profiles.statistics import ratio_interval
 from profiles.text import Terminal
 from tests.builders import a_sample, a_truth_document

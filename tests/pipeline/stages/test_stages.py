@@ -20,7 +20,8 @@ from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
 from pipeline.sources.names import FileNames
 from pipeline.sources.source import ImageSource
-from pipeline.stages import order, order_of, read, warp
+from pipeline.stages import order, read, warp
+from pipeline.stages.epochs import order_of
 from pipeline.variants import TF_DATA, VARIANTS
 from profiles.stages.tf_graph import python_in, random_in, upstream
 from tests.builders import WITHOUT_SERVICE

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from profiles import clock
-from profiles.machine import Others
+from profiles.machine.others import Others
 from tests.fakes import FakeClock
 from tests.planted import planted
 
