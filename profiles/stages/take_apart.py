@@ -14,7 +14,7 @@ from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 from profiles.stages.lines import annotate
 from profiles.stages.progress import Note, unnoted
 from profiles.stages.python_stages import python_table
-from profiles.stages.tf_graph import CutError, nodes, serial
+from profiles.stages.tf_graph import CutError, nodes, rebuilt
 
 # Batches that the model trains on while the running pipeline is observed, and the batches between two observations.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4
@@ -54,7 +54,7 @@ def stage_table(
 
     try:
         pipeline = nodes(data)
-        serial(pipeline)  # raises before the model trains, if the pipeline cannot be built again
+        rebuilt(pipeline)  # raises before the model trains, if the pipeline cannot be built again
         running: list[dict[int, NodeState]] = []
 
         def observe(iterator: Any) -> None:

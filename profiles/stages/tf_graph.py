@@ -377,20 +377,6 @@ def kind_of(dataset: Any) -> str:
     )
 
 
-def serial(pipeline: list[Node], replaced: Mapping[int, Any] | None = None) -> list[Any]:
-    """Builds the pipeline again without parallel calls and prefetches.
-
-    Args:
-      pipeline: from `nodes`.
-      replaced: datasets to put in the place of some nodes, by position.
-    Returns:
-      A dataset for each node. A prefetch has the dataset of its input.
-    Raises:
-      CutError: if a transformation cannot be built again.
-    """
-    return rebuilt(pipeline, replaced=replaced)
-
-
 def rebuilt(
     pipeline: list[Node],
     *,
@@ -458,7 +444,7 @@ def python_functions_wrapped(
     before = {}
     for node in pipeline:
         for wrapper in functions_of(node.dataset):
-            for graph_node in every_node(wrapper.function.graph.as_graph_def()):
+            for graph_node in every_node(_graph(wrapper)):
                 token = graph_node.attr["token"].s.decode() if graph_node.op in _PYTHON_OPS else None
                 if token in registry:
                     before[token] = registry[token]
@@ -641,5 +627,4 @@ def _is_of_a_package(code: CodeType) -> bool:
 
 
 def _runs_python(wrapper: Any) -> bool:
-    graph = wrapper.function.graph.as_graph_def()
-    return any(node.op in _PYTHON_OPS for node in every_node(graph))
+    return any(node.op in _PYTHON_OPS for node in every_node(_graph(wrapper)))

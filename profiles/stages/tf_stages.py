@@ -19,7 +19,7 @@ from profiles.machine.mounts import Storage, storage_of
 from profiles.measure.batches import batch_images
 from profiles.stage_table import ImageTail, Stage, StageTable, image_name, tail_of
 from profiles.stages.progress import Note, unnoted
-from profiles.stages.tf_graph import CutError, Node, nodes, serial
+from profiles.stages.tf_graph import CutError, Node, nodes, rebuilt
 from profiles.stages.tf_model import NodeState, look, written
 from profiles.statistics import median
 
@@ -73,7 +73,7 @@ def tfdata_table(
       CutError: if the pipeline cannot be taken apart, or tf.data keeps no model of it.
     """
     pipeline = nodes(dataset)
-    serial_datasets = serial(pipeline)
+    serial_datasets = rebuilt(pipeline)
     counts = _counts(pipeline, serial_datasets)
     cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s, note)
     bytes_per_element = {at: seen.bytes_produced // max(seen.elements, 1) for at, seen in counts.seen.items()}
@@ -361,7 +361,7 @@ def _tail(pipeline: list[Node], counts: _Counts, names: Sequence[str] | None) ->
     except (tf.errors.InvalidArgumentError, TypeError, ValueError):  # elements of different shapes
         return None
     in_order = tf.data.Dataset.from_tensor_slices(tf.nest.pack_sequence_as(spec, columns))
-    single_images = serial(pipeline, {source: in_order})[last]
+    single_images = rebuilt(pipeline, replaced={source: in_order})[last]
     times: list[tuple[str, float]] = []
     iterator = iter(single_images.with_options(serial_options()))
     began_ns = clock.now_ns()

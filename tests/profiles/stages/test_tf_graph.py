@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.stages.places import is_library, note_places
-from profiles.stages.tf_graph import CutError, kind_of, nodes, serial
+from profiles.stages.tf_graph import CutError, kind_of, nodes, rebuilt
 
 
 def plus_one(x: Any) -> Any:
@@ -76,14 +76,14 @@ PIPELINES = {
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_serial_pipeline_gives_the_same_elements(name: str) -> None:
     dataset = PIPELINES[name]()
-    one_by_one = serial(nodes(dataset))[-1]
+    one_by_one = rebuilt(nodes(dataset))[-1]
     assert elements(one_by_one) == elements(dataset)
     assert one_by_one.element_spec == dataset.element_spec
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_serial_pipeline_has_nothing_parallel_in_it(name: str) -> None:
-    graph = serial(nodes(PIPELINES[name]()))[-1]._as_serialized_graph().numpy()
+    graph = rebuilt(nodes(PIPELINES[name]()))[-1]._as_serialized_graph().numpy()
     operations = {node.op for node in tf.compat.v1.GraphDef.FromString(graph).node}
     assert [op for op in operations if "Parallel" in op or "Prefetch" in op] == []
 
@@ -97,7 +97,7 @@ def test_functions_are_not_traced_again() -> None:
 
     dataset = tf.data.Dataset.range(4).map(counted, num_parallel_calls=2).batch(2)
     before = len(traced)
-    serial(nodes(dataset))
+    rebuilt(nodes(dataset))
     assert len(traced) == before
 
 
@@ -183,7 +183,7 @@ def test_what_lies_before_a_cache_no_longer_runs() -> None:
     list(dataset)
     found = nodes(dataset)
     assert [node.kind for node in found] == ["cache", "map", "batch"]
-    assert elements(serial(found)[-1]) == elements(dataset)
+    assert elements(rebuilt(found)[-1]) == elements(dataset)
 
 
 def test_options_are_no_node() -> None:
@@ -193,7 +193,7 @@ def test_options_are_no_node() -> None:
 
 def test_a_source_can_be_put_in_the_place_of_a_node() -> None:
     found = nodes(tf.data.Dataset.range(4).shuffle(4).map(plus_one, num_parallel_calls=2).batch(2))
-    replaced = serial(found, {1: tf.data.Dataset.from_tensor_slices(tf.constant([5, 7], tf.int64))})
+    replaced = rebuilt(found, replaced={1: tf.data.Dataset.from_tensor_slices(tf.constant([5, 7], tf.int64))})
     assert elements(replaced[-1]) == [[6, 8]]
 
 
@@ -202,7 +202,7 @@ def test_a_shuffle_keeps_every_element_and_leaves_the_global_seed_alone() -> Non
     tf.random.set_seed(3)
     expected = tf.random.uniform(()).numpy()
     tf.random.set_seed(3)
-    one_by_one = serial(nodes(dataset))[-1]
+    one_by_one = rebuilt(nodes(dataset))[-1]
     assert tf.random.uniform(()).numpy() == expected
     assert sorted(elements(one_by_one)) == list(range(1, 21))
 
@@ -214,7 +214,7 @@ def test_what_cannot_be_built_again_is_said() -> None:
         .group_by_window(lambda x: x % 2, lambda _, window: window.batch(2), window_size=2)
     )
     with pytest.raises(CutError, match="group_by_window cannot be built again"):
-        serial(nodes(dataset))
+        rebuilt(nodes(dataset))
 
 
 def test_kinds_are_what_a_user_writes() -> None:

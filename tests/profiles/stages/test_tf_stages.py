@@ -145,7 +145,7 @@ def test_a_source_that_has_given_all_it_had_while_others_go_on_is_no_error(one_r
     assert len(list(filled)) == 200
     draws = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(200))
     dataset = tf.data.Dataset.zip((filled.shuffle(120), draws)).map(lambda x, y: x + y).batch(4)
-    ratios = tf_stages._counts(pipeline := nodes(dataset), tf_stages.serial(pipeline)).per_image
+    ratios = tf_stages._counts(pipeline := nodes(dataset), tf_stages.rebuilt(pipeline)).per_image
     assert [ratio for node, ratio in zip(pipeline, ratios, strict=True) if node.kind in ("cache", "batch")] == [1, 0.25]
 
 
