@@ -231,6 +231,3 @@ class AnnotatedFunction:
     location: str
     total_us: float
     lines: tuple[Line, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)

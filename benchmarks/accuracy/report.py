@@ -132,7 +132,7 @@ def derive(document: AccuracyDocument) -> Results:
 def _copies(document: AccuracyDocument, results: Results) -> dict[str, Any]:
     return {
         "passes": document.plan.passes(results.train_photos),
-        "rungs": [result.to_dict() for result in results.rungs],
+        "rungs": results.rungs,
         "difference": None if results.difference is None else results.difference.to_dict(),
         "verdict": judge(results.difference),
     }

@@ -140,9 +140,6 @@ class RungResult:
     cells: dict[str, Cell | None]
     difference: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def images_per_sec(trained: Trained) -> float | None:
     """Returns the median rate of training over a run's passes, without the first."""

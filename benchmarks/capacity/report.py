@@ -165,7 +165,7 @@ def _page(document: CapacityDocument, results: Results) -> str:
 
 
 def _copies(document: CapacityDocument, results: Results) -> dict[str, Any]:
-    return {"results": results.to_dict()}
+    return {"results": results}
 
 
 def _rows(results: Results) -> Sequence[Mapping[str, Any]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from benchmarks.capacity.plan import MOST_ACCELERATORS, Asked
 from benchmarks.capacity.samples import Measurements
@@ -92,9 +91,6 @@ class Results:
     @property
     def missed(self) -> tuple[str, ...]:
         return tuple(run.name for run in self.runs if run.missed)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def derive(document: CapacityDocument) -> Results:

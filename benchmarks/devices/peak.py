@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,6 @@ class Peak:
     side: int
     flops_per_sec: float
     bytes_per_sec: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compute_dtype(precision: str) -> str:

@@ -25,9 +25,6 @@ class Duration:
     seconds: float
     extrapolated: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
@@ -231,12 +228,12 @@ class CaseResult:
             },
             "images_per_sec": self.images_per_sec,
             "predicted_images_per_sec": self.predicted_per_sec,
-            "epochs": [epoch.to_dict() for epoch in self.epochs],
+            "epochs": [asdict(epoch) for epoch in self.epochs],
             "accuracy_of": "test data" if facts.validated else "training data",
-            "epoch": self.epoch.to_dict(),
+            "epoch": asdict(self.epoch),
             "training_epochs": self.published.epochs,
             "training_images_seen": self.published.images_seen,
-            "training_time": self.training.to_dict(),
+            "training_time": asdict(self.training),
             "reached": None if self.reached is None else asdict(self.reached),
             "forward_flops_per_image": facts.work.forward_flops,
             "training_flops_per_image": self.flops_per_image,
@@ -250,7 +247,7 @@ class CaseResult:
             "moved_bytes_per_sec": self.moved_bytes_per_sec,
             "peak_bytes_per_sec": self.peak_bytes_per_sec,
             "bandwidth_ratio": self.bandwidth_ratio,
-            "peaks": [peak.to_dict() for peak in self.peaks],
+            "peaks": [asdict(peak) for peak in self.peaks],
             "machine": {window: asdict(use) for window, use in self.use.items()},
             "price_per_hour": self.price_per_hour,
             "cost_per_epoch": self.cost_per_epoch,

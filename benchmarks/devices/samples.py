@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from benchmarks.devices.experiments import Case
 from benchmarks.devices.flops import Work
@@ -97,9 +96,6 @@ class Epoch:
     seconds: float
     traced_s: float
     accuracy: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,7 +184,7 @@ def _page(document: ScaleoutDocument, results: Results) -> str:
 
 
 def _copies(document: ScaleoutDocument, results: Results) -> dict[str, Any]:
-    return {"results": results.to_dict()}
+    return {"results": results}
 
 
 def _rows(results: Results) -> Sequence[Mapping[str, Any]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from benchmarks.scaleout import model
 from benchmarks.scaleout.model import MOST_WORKERS, Pool
@@ -52,9 +51,6 @@ class Results:
     chosen: Pool | None = None
     cheapest: Pool | None = None
     verdict: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def derive(document: ScaleoutDocument) -> Results:

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -116,10 +115,6 @@ class Finding:
     @property
     def line(self) -> str:
         return f"{self.axis}, {self.variant}: {FIGURES[self.figure].name} {self.expected}; {self.measured}"
-
-    def to_dict(self) -> dict[str, Any]:
-        names = ("axis", "variant", "figure", "value", "expected", "measured", "ratio", "doubtful")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

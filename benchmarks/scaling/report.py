@@ -156,8 +156,8 @@ def _copies(document: ScalingDocument, results: Results) -> dict[str, Any]:
     return {
         "points": _flat(results),
         "checks": len(results.checked),
-        "doubts": list(results.doubts),
-        "findings": [finding.to_dict() for finding in results.findings],
+        "doubts": results.doubts,
+        "findings": results.findings,
     }
 
 

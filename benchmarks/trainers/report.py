@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -205,11 +206,11 @@ def _page(document: TrainersDocument, results: Results) -> str:
 
 
 def _copies(document: TrainersDocument, results: Results) -> dict[str, Any]:
-    return {"results": _rows(results)}
+    return {"results": results.subjects}
 
 
 def _rows(results: Results) -> Sequence[Mapping[str, Any]]:
-    return [result.to_dict() for result in results.subjects]
+    return [asdict(result) for result in results.subjects]
 
 
 KIND = Kind(plan=Asked, samples=Measurements, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

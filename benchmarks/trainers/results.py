@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from benchmarks.trainers.plan import Asked
 from benchmarks.trainers.samples import AutoShard, MeasuredTrainers, Measurements, ProcessEpoch
@@ -117,10 +116,6 @@ class TrainersResult:
     replicas: tuple[ReplicaResult, ...]
     straggler: Straggler | None
     auto_shard: AutoShard | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the result for a results file."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def _page(document: TruthDocument, results: Results) -> str:
 
 
 def _copies(document: TruthDocument, results: Results) -> dict[str, Any]:
-    return {"conclusion": results.conclusion, "checks": [encode(check) for check in results.checks]}
+    return {"conclusion": results.conclusion, "checks": results.checks}
 
 
 def _rows(results: Results) -> list[dict[str, Any]]:

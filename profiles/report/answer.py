@@ -6,9 +6,9 @@ docs/answer.schema.json describes it. Within a version of the schema fields are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
+from profiles.report.codec import encode
 from profiles.report.document import Document, Kind
 from profiles.report.screen import Line, Screen
 
@@ -38,10 +38,7 @@ def answer_of(
         "complete": document.complete,
         "exit_code": exit_code,
         "answers": [_answer(screen) for screen in screens],
-        "figures": [
-            {**asdict(figure), "interval": None if figure.interval is None else list(figure.interval)}
-            for figure in figures
-        ],
+        "figures": encode(figures),
     }
 
 

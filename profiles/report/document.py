@@ -76,7 +76,8 @@ class Kind(Generic[P, S, D]):
     Attributes:
       plan, samples: types of these fields of the document.
       derive: returns the results of a document; the functions below take what it returns.
-      copies: returns results and verdicts for other tools that read the file. They are written, and never read back.
+      copies: returns results and verdicts for other tools that read the file, as JSON or as dataclasses. They are
+        written, and never read back.
       report: the page without its answer, as HTML.
       print: prints all tables and sentences.
       screens: returns the first screens, given the data or the script as the user typed it, or None; None for a command
@@ -138,7 +139,7 @@ def content_of(document: Document[P, S], kind: Kind[P, S, D], derived: D) -> dic
     """Returns what the results file holds: the document, and copies of what follows from it."""
     fields = encode(document)
     samples = fields.pop("samples")
-    return {"schema_version": SCHEMA_VERSION, **fields, **kind.copies(document, derived), "samples": samples}
+    return {"schema_version": SCHEMA_VERSION, **fields, **encode(kind.copies(document, derived)), "samples": samples}
 
 
 def write(folder: Path, document: Document[P, S], kind: Kind[P, S, D], derived: D) -> None:

@@ -133,7 +133,7 @@ def _copies(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> dict[
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "trials": {name: trial_copies(trial) for name, trial in document.samples.trials.items()},
         "accounts": {
-            name: {**account.to_dict(), "findings": [finding.to_dict() for finding in findings]}
+            name: {**account.to_dict(), "findings": findings}
             for name, account, findings in _accounts(document, verdicts)
         },
     }

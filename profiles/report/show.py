@@ -108,7 +108,7 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         facts = {"command": document.command, "created": document.created, "complete": document.complete}
         copies = kind.copies(document, derived)
         answer = answer_of(document, kind, derived)
-        sys.stdout.write(to_json({**facts, **copies, "left_out": encode(document.left_out), "answer": answer}))
+        sys.stdout.write(to_json(encode({**facts, **copies, "left_out": document.left_out, "answer": answer})))
     elif arguments.form == _TRACE:
         if kind.trace is None:
             raise DocumentError(f"--as {_TRACE}: a run of {document.command} keeps no steps.")

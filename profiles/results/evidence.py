@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from profiles.results.parts import Parts
 from profiles.results.result import Result
@@ -125,14 +125,6 @@ class Gain:
         between = f", {range_text(self.ci95)}" if self.ci95 else ""
         return f"{self.ratio:.2f} times as fast (measured{between})"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "ratio": self.ratio,
-            "kind": self.kind,
-            "assumption": self.assumption,
-            "ci95": None if self.ci95 is None else list(self.ci95),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -165,13 +157,3 @@ class Finding:
             advice = f"{self.advice}: {self.gain.text()}" if self.advice else self.gain.text()
             text += f" {advice[0].upper()}{advice[1:]}."
         return text
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "text": self.text,
-            "cost_ratio": self.cost_ratio,
-            "advice": self.advice,
-            "gain": None if self.gain is None else self.gain.to_dict(),
-            "hypothesis": self.hypothesis,
-        }

@@ -133,7 +133,7 @@ class Result:
             "headspace": self.attribution.headspace,
             "host_wait_ratio": self.attribution.host_wait_ratio,
             **_stages_to_dict(self.stages, subject.unit),
-            "lines": [function.to_dict() for function in self.lines],
+            "lines": [asdict(function) for function in self.lines],
             "cpu_ms_per_image": dict(self.cpu_ms_per_image),
             "read_bytes_per_sec": subject.storage
             and {"cold": subject.storage.cold_bytes_per_sec, "warm": subject.storage.warm_bytes_per_sec},

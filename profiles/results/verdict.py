@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from profiles.results.evidence import Advice, Evidence, Finding
@@ -60,7 +60,7 @@ class Verdict:
                 }
                 for advice in self.advice
             ],
-            "findings": [finding.to_dict() for finding in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
     def text(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -83,11 +84,11 @@ def _page(document: CheckDocument, results: CheckResults) -> str:
 
 
 def _copies(document: CheckDocument, results: CheckResults) -> dict[str, Any]:
-    return {"results": results.to_dict()}
+    return {"results": results.pools}
 
 
 def _rows(results: CheckResults) -> Sequence[Mapping[str, Any]]:
-    return results.to_dict()
+    return [asdict(pool) for pool in results.pools]
 
 
 KIND = Kind(

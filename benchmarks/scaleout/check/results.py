@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from benchmarks.scaleout import model
 from benchmarks.scaleout.check.plan import CheckAsked, CheckedPool
@@ -46,9 +45,6 @@ class CheckResults:
 
     pools: tuple[PoolResult, ...]
     missed: tuple[str, ...]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        return [asdict(pool) for pool in self.pools]
 
 
 def derive(document: CheckDocument) -> CheckResults:

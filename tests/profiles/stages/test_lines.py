@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
 import keras
@@ -88,5 +89,5 @@ def test_a_pipeline_of_tensorflow_alone_has_no_lines() -> None:
 
 
 def test_lines_survive_strict_json(annotated: tuple[AnnotatedFunction, ...]) -> None:
-    document = json.loads(json.dumps([function.to_dict() for function in annotated], allow_nan=False))
+    document = json.loads(json.dumps([asdict(function) for function in annotated], allow_nan=False))
     assert document[0]["lines"][0].keys() == {"number", "source", "hits", "us", "ratio"}
