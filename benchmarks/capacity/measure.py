@@ -39,7 +39,7 @@ class Run(CostsRun[Asked, Measurements]):
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         file_bytes = sum(os.path.getsize(path) for path in source.paths) / source.images
-        super().__init__(plan.asked, progress, source, _CPU, plan.out)
+        super().__init__(plan.asked, progress, source, _CPU, plan.out, plan.asked.config.batch_size)
         runs = plan.runs
         self._measured = Measurements(
             cut=None,

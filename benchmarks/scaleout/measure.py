@@ -20,6 +20,8 @@ from profiles import Device
 
 SESSION = "benchmarks.scaleout.child:ScaleoutSession"
 _TIMEOUT_S = 600.0
+# Costs are measured on at most so many batches: of a large folder one epoch alone would take too long.
+_MOST_BATCHES = 64
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -28,11 +30,20 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
 
 
 class CostsRun(ChildRun[P, S]):
-    """A run whose costs a child process measures."""
+    """A run whose costs a child process measures, on whole batches.
 
-    def __init__(self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path) -> None:
+    Args:
+      batch_size: of the pipeline.
+    Raises:
+      UserError: if the photos do not fill a batch.
+    """
+
+    def __init__(
+        self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path, batch_size: int
+    ) -> None:
+        measured = _whole_batches(source, batch_size)
         super().__init__(asked, progress, source.to_dict(), out)
-        self._start(SESSION, device, device, source)
+        self._start(SESSION, device, device, measured)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """Asks the child.
@@ -52,7 +63,7 @@ class Run(CostsRun[Asked, Measurements]):
     command = "scaleout"
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        super().__init__(plan.asked, progress, source, plan.asked.device, plan.out)
+        super().__init__(plan.asked, progress, source, plan.asked.device, plan.out, plan.asked.config.batch_size)
         self._costs: Costs | None = None
 
     def samples(self) -> Measurements:
@@ -73,3 +84,20 @@ class Run(CostsRun[Asked, Measurements]):
         self._progress.remove_task(task)
         after_round()
         self._log.unlink(missing_ok=True)
+
+
+def _whole_batches(source: ImageSource, batch_size: int) -> ImageSource:
+    """Returns as many of the images as fill whole batches, spread over the list.
+
+    For a short batch a worker decodes as many images as for a full one, so that its images would seem to cost more.
+
+    Raises:
+      UserError: if there are too few for one batch.
+    """
+    batches = min(_MOST_BATCHES, source.images // batch_size)
+    if not batches:
+        raise UserError(
+            f"A batch takes {batch_size} images, and there are {source.images}: give more images, or "
+            f"--set batch_size={source.images}."
+        )
+    return source.take(batches * batch_size)

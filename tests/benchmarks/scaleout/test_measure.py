@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -29,6 +31,7 @@ class FakeChild:
     error: Exception | None = None
 
     def __init__(self, *arguments):
+        self.arguments = arguments
         self.asked.clear()
 
     def ask(self, method, *arguments, timeout_s):
@@ -44,11 +47,39 @@ class FakeChild:
 
 
 @pytest.fixture
-def run(photos, tmp_path, monkeypatch):
+def run_of(photos, tmp_path, monkeypatch):
+    """Returns a function that makes a run on 40 photos, of a pipeline with a batch size."""
     monkeypatch.setattr(lab_run, "Child", type("Child", (FakeChild,), {"asked": []}))
-    asked = a_scaleout_document().plan
-    plan = Plan(asked=asked, data=str(photos), out=tmp_path)
-    return measure.Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
+
+    def make(batch_size):
+        asked = a_scaleout_document().plan
+        asked = replace(asked, config=replace(asked.config, batch_size=batch_size))
+        plan = Plan(asked=asked, data=str(photos), out=tmp_path)
+        return measure.Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
+
+    return make
+
+
+@pytest.fixture
+def run(run_of):
+    return run_of(10)
+
+
+@pytest.mark.parametrize(("batch_size", "most_batches", "images"), [(10, 64, 40), (16, 64, 32), (10, 2, 20)])
+def test_costs_are_measured_on_whole_batches_of_all_classes(run_of, batch_size, most_batches, images, monkeypatch):
+    """A worker decodes a full batch in the place of a short one, whose few images would seem to cost more."""
+    monkeypatch.setattr(measure, "_MOST_BATCHES", most_batches)
+    run = run_of(batch_size)
+    source = run._child.arguments[-1]
+    assert source.images == images and set(source.labels.tolist()) == {0, 1}
+    assert run.document(complete=False).dataset["images"] == 40
+
+
+def test_photos_that_do_not_fill_a_batch_are_refused(run_of, tmp_path):
+    message = r"^A batch takes 41 images, and there are 40: give more images, or --set batch_size=40\.$"
+    with pytest.raises(UserError, match=message):
+        run_of(41)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_costs_are_measured_of_the_pipeline_and_of_the_model(run, tmp_path):
