@@ -132,6 +132,12 @@ def _config(arguments: argparse.Namespace) -> PipelineConfig:
         raise UserError(f"A service decodes elsewhere: service must be none. Received: {config.service}.")
     if config.cache != "none":
         raise UserError(f"A cache hides what is decoded in vain: cache must be none. Received: {config.cache}.")
+    on_device = config.augmentation is not None and config.augment_at == "device"
+    if config.output_dtype == "uint8" or on_device:
+        raise UserError(
+            "The model is trained without layers in front: output_dtype must be float32, and augment_at not device. "
+            f"Received: {config.output_dtype} and {config.augment_at}."
+        )
     # One iterator for all epochs reads on at the end of an epoch, so that no epoch's images could be counted.
     return replace(config, one_iterator=False)
 

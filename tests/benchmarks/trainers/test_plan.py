@@ -33,6 +33,8 @@ REFUSED = {
     ("--set", "workers"): "--set needs FIELD=VALUE, such as workers=4. Received: 'workers'.",
     ("--set", "service=local:1"): "service must be none. Received: local:1.",
     ("--set", "cache=memory"): "cache must be none. Received: memory.",
+    ("--set", "output_dtype=uint8"): "output_dtype must be float32, and augment_at not device. Received: uint8 and",
+    ("--variant", "tf-data-device-augment"): "augment_at not device. Received: float32 and device.",
     ("--plant", "1"): "--plant must be PROCESS:MS, a process from 0 to 1 and 1 to 10000 milliseconds. Received: 1.",
     ("--plant", "2:50"): "--plant must be PROCESS:MS, a process from 0 to 1",
     ("--plant", "0:0"): "--plant must be PROCESS:MS, a process from 0 to 1",
@@ -52,6 +54,11 @@ def test_a_file_with_another_loader_is_refused(tmp_path):
     (tmp_path / "other.toml").write_text(config_to_toml(VARIANTS["py-dataset"]))
     with pytest.raises(UserError, match=r"loader must be tf_data\. Received: py_dataset\."):
         a_plan("--config", str(tmp_path / "other.toml"))
+
+
+def test_a_place_of_augmentation_that_nothing_uses_is_taken():
+    words = ("--variant", "tf-data-device-augment", "--set", "augmentation=false")
+    assert a_plan(*words).asked.config.augmentation is None
 
 
 def test_a_variant_and_a_file_are_not_both_taken(capsys):
