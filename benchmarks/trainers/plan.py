@@ -124,7 +124,9 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
-    [name] = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)[:1]
+    name, *others = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)
+    if others:
+        raise UserError(f"--variant must be one name. Received: {arguments.variant}.")
     config = config_of(arguments.config, arguments.set, VARIANTS[name], batch_size=arguments.batch_size)
     if config.loader != "tf_data":
         raise UserError(f"Several trainers are fed by tf.data here: loader must be tf_data. Received: {config.loader}.")

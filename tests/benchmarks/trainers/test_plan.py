@@ -28,6 +28,7 @@ REFUSED = {
     ("--only", "mirror"): "--only: 'mirror' is not known. Did you mean 'mirrored'?",
     ("--only", ","): "--only needs at least one name. Received: ','.",
     ("--variant", "generator"): "--variant: 'generator' is not known.",
+    ("--variant", "tf-data,tf-data-composed"): "--variant must be one name. Received: tf-data,tf-data-composed.",
     ("--config", "nowhere.toml"): "--config nowhere.toml cannot be read: No such file or directory.",
     ("--batch-size", "0"): "`batch_size` must be",
     ("--set", "workers"): "--set needs FIELD=VALUE, such as workers=4. Received: 'workers'.",
