@@ -143,6 +143,11 @@ def test_names_of_the_small_space_are_all_different():
         (["--model", "cats-dogs-65"], "--model 'cats-dogs-65' is not a model. Did you mean 'cats-dogs-64'?"),
         (["--device", "emulated:fast"], "--device: emulated:RATE needs images per second"),
         (["--classes", "1"], "--classes must be at least 2. Received: 1."),
+        (
+            ["--classes", "3"],
+            "--classes needs --pipeline: the images of --data have classes of their own. Leave it out.",
+        ),
+        (["--check", "--classes", "3"], "--classes needs --pipeline: the images of --data have classes of their own."),
         (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
         (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
         (["--data", "nowhere"], "nowhere does not exist."),
