@@ -156,6 +156,8 @@ class Group:
 
     def prepare(self, job: Job) -> None:
         """Builds a job's loader and runs a warm-up epoch; leaves the job out if that fails."""
+        if job not in self._jobs:  # left out with all others, when no new child could be started
+            return
         key = (job.model, job.config.batch_size)
         images = self._images.setdefault(
             key, window_images(self.models[job.model], job.config.batch_size, self._most_images)

@@ -178,6 +178,19 @@ def test_a_child_that_cannot_be_replaced_leaves_all_out(group):
     assert [left_out.reason for left_out in group.left_out] == ["killed", "killed again", "killed again"]
 
 
+def test_a_job_that_was_left_out_with_all_others_is_not_prepared_any_more(group):
+    FakeChild.trouble = {
+        ("prepare", "tf-data", None): ChildDied("killed"),
+        ("backend", None, None): ChildDied("killed again"),
+        ("prepare", "tf-data-cache", None): ChildDied("has ended"),
+    }
+    FakeChild.asked.clear()
+    for job in group.jobs:
+        group.prepare(job)
+    assert [left_out.reason for left_out in group.left_out] == ["killed", "killed again", "killed again"]
+    assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data"]
+
+
 def cold_rounds(group):
     """The rounds of the cold windows of each variant."""
     return {
