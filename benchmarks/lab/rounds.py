@@ -119,6 +119,8 @@ class Group:
         self.left_out: list[LeftOut] = []
         self._source = source
         self._jobs = list(jobs)
+        # With which each model is opened: that of the first of its jobs.
+        self._batch_sizes = {job.model: job.config.batch_size for job in reversed(jobs)}
         self.log = new_log(log)
         self._images = images
         self._session = session
@@ -134,7 +136,9 @@ class Group:
         return list(self._jobs)
 
     def open(self) -> None:
-        """Starts a new child and opens the models there.
+        """Starts a new child and opens there the models of the remaining jobs; all models if no job remains.
+
+        A search adds its jobs one by one, so that a child may have to be replaced when no job remains and more follow.
 
         Raises:
           JobRefused: if the device is missing, or a model cannot be used.
@@ -146,8 +150,8 @@ class Group:
         self._child = Child(self._session, self.device, self.log, self.device, self._source)
         try:
             self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
-            for model in dict.fromkeys(job.model for job in self._jobs):
-                batch_size = next(job.config.batch_size for job in self._jobs if job.model == model)
+            for model in list(dict.fromkeys(job.model for job in self._jobs)) or self._batch_sizes:
+                batch_size = self._batch_sizes[model]
                 self.models[model] = self._child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
         except JobRefused:
             self._silent = False

@@ -191,6 +191,18 @@ def test_a_job_that_was_left_out_with_all_others_is_not_prepared_any_more(group)
     assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data"]
 
 
+def test_a_new_child_has_the_model_of_jobs_that_are_added_later(group):
+    """As in a search, whose first pipeline may end the child before there are others."""
+    for job in group.jobs:
+        group.retire(job)
+    FakeChild.trouble = {("prepare", "first", None): ChildDied("killed")}
+    FakeChild.asked.clear()
+    for name in ("first", "second"):
+        group.add(Job(variant=name, config=VARIANTS["tf-data"], model="m"))
+    assert [method for method, *_ in FakeChild.asked] == ["prepare", "kill", "backend", "open_model", "prepare"]
+    assert variants(group) == ["second"]
+
+
 def cold_rounds(group):
     """The rounds of the cold windows of each variant."""
     return {
