@@ -224,6 +224,14 @@ def test_what_is_printed_says_what_was_chosen_and_what_was_not():
     assert max(len(line) for line in printed(searched()).splitlines()) <= 80
 
 
+def test_the_heading_of_the_ratios_names_whom_they_are_against():
+    assert "img/s of AUTOTUNE " in printed(searched())
+    alone = a_measured_pipeline(name_of(COMPOSED), 1000.0, COMPOSED)
+    headings = printed(a_search_document(alone, {"subjects": (alone,)})).splitlines()[1:5]
+    assert [line.strip() for line in headings[:3]] == ["of scaled,", "composed,", "2 calls,"]
+    assert " img/s prefetch 2 " in headings[3]
+
+
 def test_a_pipeline_that_stands_above_the_chosen_one_is_explained():
     """All pipelines have eight rounds, which the table shows; four more rounds are of two of them only."""
     above = a_measured_pipeline("above", 1.0, replace(COMPOSED, storage="raw", decode="full"))
