@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_source
+from benchmarks.lab.command import check_files, read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import LabRun
 from benchmarks.peers.material import Material, make_material
@@ -23,8 +23,14 @@ from profiles.report import LeftOut
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the photos, and gets ready to measure."""
-    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+    """Reads the photos, and gets ready to measure.
+
+    Raises:
+      UserError: if the photos are not files.
+    """
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
+    check_files(source, plan.data)
+    return Run(plan, source, progress)
 
 
 class Run(LabRun[Asked, Measurements]):

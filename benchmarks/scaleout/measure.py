@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_source
+from benchmarks.lab.command import check_files, read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import ChildRun, P, S
 from benchmarks.scaleout.plan import Asked, Plan
@@ -25,8 +25,14 @@ _MOST_BATCHES = 64
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Opens the photos, and gets ready to measure."""
-    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+    """Opens the photos, and gets ready to measure.
+
+    Raises:
+      UserError: if the photos are not files.
+    """
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
+    check_files(source, plan.data)
+    return Run(plan, source, progress)
 
 
 class CostsRun(ChildRun[P, S]):
