@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused, images_timeout_s
 from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
 from benchmarks.peers.equal_work import other_work_of
 from benchmarks.peers.loaders.work import Job
@@ -178,7 +178,7 @@ class PeerRun:
         identity = process.ask("identify", self._material.plain, str(served), timeout_s=OPEN_TIMEOUT_S)
         differences = self._material.renditions.differences(self.work, np.load(served))
         self._open(peer, self._material.job(self.work, folder), choice)
-        survey = process.ask("survey", timeout_s=OPEN_TIMEOUT_S)
+        survey = process.ask("survey", timeout_s=images_timeout_s(self._images))
         return replace(measured, survey=survey, identity=identity, differences=differences)
 
     def _start(self, peer: Peer) -> None:
@@ -202,12 +202,12 @@ class PeerRun:
     def _try(self, peer: Peer, choice: Choice) -> float:
         """Returns the images/sec of a short window."""
         self._open(peer, self._material.job(self.work, self._folders[peer.name]), choice)
-        process = self._processes[peer.name]
+        process, timeout_s = self._processes[peer.name], images_timeout_s(self._images)
         # The first window includes what a loader does only once, and shows how many epochs the second window needs.
-        sample = process.ask("window", 1, timeout_s=OPEN_TIMEOUT_S)
+        sample = process.ask("window", 1, timeout_s=timeout_s)
         rest(process)
         epochs = max(1, math.ceil(TRIAL_S * 1e9 / max(1, sample["wall_ns"])))
-        sample = process.ask("window", epochs, timeout_s=OPEN_TIMEOUT_S)
+        sample = process.ask("window", epochs, timeout_s=timeout_s)
         rest(process)
         return float(sample["images"] / max(1, sample["wall_ns"]) * 1e9)
 

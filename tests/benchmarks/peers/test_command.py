@@ -636,6 +636,23 @@ def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, mo
     assert left_of(process.pid) == []
 
 
+def test_a_trial_of_many_images_gets_more_time_before_it_counts_as_hung(tmp_path, monkeypatch):
+    asked = []
+
+    class FakeProcess:
+        def ask(self, method, *arguments, timeout_s):
+            asked.append((method, timeout_s))
+            return {"images": 1, "wall_ns": 1}
+
+    monkeypatch.setattr(rounds, "rest", lambda process: True)
+    source, peer = from_arrays(small_photos(2), np.array([0, 1])), planted_peer("planted")
+    material = Material(source=source, sample=source, plain="", array_labels=(0,) * 8000)
+    run = PeerRun("prepared-float", [peer], material, Launcher(tmp_path, tmp_path, {}), cores=1)
+    run._processes, run._folders = {peer.name: FakeProcess()}, {peer.name: tmp_path}
+    run._try(peer, (None, False))
+    assert asked == [("open", 300), ("window", 400), ("window", 400)]
+
+
 def left_of(session: int) -> list[psutil.Process]:
     """The processes of a session that still run."""
     processes_left = []

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
+from benchmarks.lab import child as lab_child
 from benchmarks.lab import command
 from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
@@ -33,6 +34,7 @@ class FakeChild:
     living: ClassVar[list[FakeChild]] = []
     places: ClassVar[list[Place]] = []
     environments: ClassVar[list[dict[str, str]]] = []
+    timeouts_s: ClassVar[set[float]] = set()
 
     def __init__(self, session, device, log, asked, source, place, *, environment):
         self._place, self._killed = place, threading.Event()
@@ -42,6 +44,7 @@ class FakeChild:
         log.write_text("said")
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        self.timeouts_s.add(timeout_s)
         trouble = self.trouble.get((method, self._place.process))
         if trouble == "hang":
             assert self._killed.wait(30)
@@ -68,6 +71,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_SETTLE_S", 0.05)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     FakeChild.trouble, FakeChild.living, FakeChild.places, FakeChild.environments = {}, [], [], []
+    FakeChild.timeouts_s = set()
 
 
 def a_run(photos, out, *subjects: str) -> Run:
@@ -86,6 +90,13 @@ def test_every_subject_is_measured_once_a_round_in_all_of_its_processes(photos, 
     assert rounds == [1, 2, 3]
     assert [len(subject.epochs) for subject in document.samples.subjects] == [3, 6]
     assert not document.left_out and not FakeChild.living and not list(tmp_path.iterdir())
+
+
+def test_long_epochs_get_more_time_before_they_count_as_hung(photos, tmp_path, monkeypatch):
+    """A request trains for two epochs of 40 photos, which each of two processes may decode."""
+    monkeypatch.setattr(lab_child, "_LEAST_IMAGES_PER_SEC", 0.4)
+    a_run(photos, tmp_path, "jax-processes").measure(lambda: None)
+    assert FakeChild.timeouts_s == {400}
 
 
 def test_the_processes_of_a_subject_meet_at_one_port(photos, tmp_path):
