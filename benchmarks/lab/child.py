@@ -24,6 +24,8 @@ from profiles import Device, clock
 
 # Time for the first answers of a child, which imports, traces a large network and writes a prepared file.
 OPEN_TIMEOUT_S = 300.0
+# A window hangs if it takes this many times as long as expected, and at least this many seconds.
+HANG_RATIO, HANG_LEAST_S = 30.0, 60.0
 # No loader is slower than this: a child that takes longer for an epoch hangs.
 _LEAST_IMAGES_PER_SEC = 20
 # How long SIGTERM may take to end a child, and to end the processes that the child started. Then SIGKILL follows.

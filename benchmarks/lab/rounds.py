@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from benchmarks.lab.session import Job, JobFacts, ModelFacts
 from pipeline import ImageSource
@@ -22,8 +22,6 @@ from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 # alone takes in this many seconds, but at least this many batches, for a steady state. Results are rates for whole
 # epochs of the data: the time that an epoch costs at its edges is spread over all images of such an epoch.
 MOST_IMAGES, QUICK_IMAGES, _EPOCH_S, _LEAST_BATCHES = 768, 512, 1.0, 12
-# A window hangs if it takes this many times as long as expected, and at least this many seconds.
-_HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 # The least seconds for a window that reads from storage: a warm epoch does not show how long reading takes.
 _HANG_LEAST_COLD_S = 300.0
 # Taking a loader apart lasts some seconds, and twice as long where the lines of functions are timed.
@@ -167,7 +165,7 @@ class Group:
             key, window_images(self.models[job.model], job.config.batch_size, self._most_images)
         )
         # Preparing trains an epoch, and may read the images of the epoch once more.
-        timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
+        timeout_s = OPEN_TIMEOUT_S + HANG_RATIO * images / self.models[job.model].step_images_per_sec
         facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
         if facts is not None and job not in self.measured:
             self.measured[job] = MeasuredJob(job, facts, [facts.warmup], cold=job.cold)
@@ -242,8 +240,8 @@ class Group:
 
     def _window(self, job: Job, window: str, number: int, samples: list[Sample]) -> None:
         foreseen_s = self.measured[job].facts.warmup.outer_ns / 1e9 * self.measured[job].facts.epochs
-        least_s = _HANG_LEAST_COLD_S if window == "cold" else _HANG_LEAST_S
-        timeout_s = max(least_s, _HANG_RATIO * foreseen_s)
+        least_s = _HANG_LEAST_COLD_S if window == "cold" else HANG_LEAST_S
+        timeout_s = max(least_s, HANG_RATIO * foreseen_s)
         sample = self._ask(job, "window", job, window, number, timeout_s=timeout_s)
         if sample is not None:
             samples.append(sample)

@@ -16,7 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused, images_timeout_s
+from benchmarks.lab.child import (
+    HANG_LEAST_S,
+    HANG_RATIO,
+    OPEN_TIMEOUT_S,
+    Child,
+    ChildDied,
+    JobRefused,
+    images_timeout_s,
+)
 from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
 from benchmarks.peers.equal_work import other_work_of
 from benchmarks.peers.loaders.work import Job
@@ -28,8 +36,6 @@ from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Sample
 WINDOW_S, TRIAL_S = 1.0, 0.5
 # Each number of workers is tried this many times, in turns, and its best rate counts: one slow moment cannot decide.
 TRIALS = 2
-# A window hangs if it takes longer than this many times the expected duration, and longer than this many seconds.
-_HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 _RESTLESS = "does not rest between its windows"
 
 Tell = Callable[[str], None]
@@ -119,7 +125,7 @@ class PeerRun:
     def _window(self, name: str, number: int) -> None:
         measured, epochs = self.measured[name], self._epochs[name]
         foreseen_s = epochs * self._images / max(measured.trials.values())
-        timeout_s = max(_HANG_LEAST_S, _HANG_RATIO * foreseen_s)
+        timeout_s = max(HANG_LEAST_S, HANG_RATIO * foreseen_s)
         sample = Sample(round=number, **self._processes[name].ask("window", epochs, timeout_s=timeout_s))
         self.measured[name] = replace(measured, samples=(*measured.samples, sample))
         self._rest(name)

@@ -624,7 +624,7 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
-    monkeypatch.setattr(rounds, "_HANG_LEAST_S", 5.0)
+    monkeypatch.setattr(rounds, "HANG_LEAST_S", 5.0)
     run = run_of(workshop, function, "planted")
     run.prepare()
     process = psutil.Process(run._processes[function].pid)
