@@ -125,7 +125,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         cold=arguments.cold,
         stages=arguments.stages,
         lines=arguments.lines,
-        out=arguments.out or out,
+        out=out,
         details=arguments.details,
     )
 
