@@ -65,9 +65,8 @@ def parser() -> argparse.ArgumentParser:
     add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
     add(
         "--variants",
-        default="default",
         metavar="NAME,...",
-        help="names, or default, all, generators, all-tf-data",
+        help="names, or default, all, generators, all-tf-data (default: default; with --config generator)",
     )
     add("--device", default="auto", metavar="DEV,...", help="auto, cpu, gpu, emulated:RATE (images/sec or a name)")
     add("--batch-size", type=int, metavar="N", help="images a batch, for every variant")
@@ -132,8 +131,9 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 
 def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     chosen: dict[str, PipelineConfig] = {}
-    only_files = bool(arguments.config) and arguments.variants == "default"
-    for name in () if only_files else split_names(arguments.variants, "--variants"):
+    only_files = bool(arguments.config) and arguments.variants is None
+    names = split_names("default" if arguments.variants is None else arguments.variants, "--variants")
+    for name in () if only_files else names:
         if name not in _SETS and name not in VARIANTS:
             raise UserError(
                 f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."

@@ -90,6 +90,8 @@ def test_a_config_file_is_one_more_variant_beside_the_baseline(tmp_path):
     assert tuple(request.variants) == ("generator", "mine")
     # The size is the model's, whatever the file says.
     assert request.variants["mine"] == dataclasses.replace(mine, image_size=(64, 64))
+    asked = read(tmp_path, "--variants", "default", "--config", str(tmp_path / "mine.toml"))
+    assert tuple(asked.variants) == (*DEFAULT, "mine")
 
 
 def test_devices_are_read(tmp_path):
