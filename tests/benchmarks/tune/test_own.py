@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import keras
@@ -21,9 +22,10 @@ from benchmarks.tune.own.report import KIND, derive
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.remedies import AS_WRITTEN, Trial, Untried, gains_of, turns
+from profiles.remedies import AS_WRITTEN, Edit, Trial, Untried, gains_of, turns
 from profiles.remedies.room import Room
 from profiles.report.document import LeftOut, load, write
+from profiles.stages.places import Place
 from tests.builders import a_trial, an_advice_document, samples_at
 from tests.planted import planted
 
@@ -224,6 +226,24 @@ def test_the_first_screen_has_the_gain_the_code_and_rates_whose_ratio_is_that_ga
     assert [line.label for line in (*screen.verdict, *screen.why, *screen.next)] == ["FASTER", "NOT TRIED", "NEXT"]
     assert screen.verdict[0].text.startswith("1.50x (1.50 to 1.50) with b, ") and screen.next[0].code == ("code of b",)
     assert [bar.cells for bar in screen.picture.bars] == [("100", "1.00x"), ("150", "1.50x")]
+
+
+@pytest.mark.parametrize(
+    ("files", "offered"),
+    [({"b": "mine.py", "c": "mine.py"}, True), ({"b": "mine.py", "c": "other.py"}, False), ({"b": "mine.py"}, False)],
+    ids=["one file", "two files", "no edit of one"],
+)
+def test_a_diff_is_offered_where_all_edits_are_of_one_file(files, offered):
+    trial = a_trial({AS_WRITTEN: samples_at(*[100] * 4), "b + c": samples_at(*[200] * 4)})
+    edits = {
+        name: (Edit(place=Place(file=file, line=1, end_line=1, end_column=9), kind="behind", text=".cache()"),)
+        for name, file in files.items()
+    }
+    remedies = tuple(replace(remedy, edits=edits.get(remedy.name, ())) for remedy in trial.remedies)
+    document = an_advice_document(replace(trial, remedies=remedies))
+    [screen] = KIND.screens(document, derive(document), None)
+    assert screen.next[0].text.startswith("edit these lines")
+    assert ("tuned.diff" in screen.next[0].text) is offered
 
 
 def test_where_nothing_is_faster_the_first_screen_says_so():
