@@ -16,6 +16,7 @@ from benchmarks.scaleout import measure
 from benchmarks.scaleout.__main__ import CHECK
 from benchmarks.scaleout.plan import Plan
 from pipeline import from_folder
+from profiles.report import LeftOut
 from tests.builders import (
     a_capacity_document,
     a_costs,
@@ -96,6 +97,13 @@ def test_a_child_that_dies_is_one_line(run, monkeypatch):
     with pytest.raises(UserError, match="^scaleout: it was killed by SIGKILL$") as caught:
         run.measure(lambda: None)
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("rate", "code"), [(250.0, 4), (500.0, 1)])
+def test_a_check_whose_pools_were_not_all_measured_is_undecided_unless_one_misses(rate, code):
+    failed = (LeftOut(who="another", reason="the process was killed"),)
+    document = a_scaleout_check_document(a_measured_pool(rates=(rate,)), left_out=failed)
+    assert CHECK.exit_code(document, kind_of(CHECK).derive(document)) == code
 
 
 @pytest.mark.parametrize(("rate", "code"), [(250.0, 0), (500.0, 1)])
