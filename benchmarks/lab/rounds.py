@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ class Group:
         decides and adds the number; groups that share this dictionary use the same number.
       session: the class whose methods answer in the child, as "module:Class".
       most_images: of a measured epoch.
+      paths: what is opened of a model whose name in jobs lacks the folders of a file, by that name.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Group:
         images: dict[tuple[str, int], int],
         session: str = "benchmarks.lab.session:Session",
         most_images: int = MOST_IMAGES,
+        paths: Mapping[str, str] | None = None,
     ) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
@@ -123,6 +125,7 @@ class Group:
         self._images = images
         self._session = session
         self._most_images = most_images
+        self._paths = paths or {}
         self._not_again: set[Job] = set()
         self._silent = False
         self._replace = self._replacing = False
@@ -149,8 +152,8 @@ class Group:
         try:
             self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
             for model in list(dict.fromkeys(job.model for job in self._jobs)) or self._batch_sizes:
-                batch_size = self._batch_sizes[model]
-                self.models[model] = self._child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
+                opened = (model, self._batch_sizes[model], self._paths.get(model))
+                self.models[model] = self._child.ask("open_model", *opened, timeout_s=OPEN_TIMEOUT_S)
         except JobRefused:
             self._silent = False
             raise
