@@ -70,6 +70,7 @@ class Run(CostsRun[Asked, Measurements]):
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         super().__init__(plan.asked, progress, source, plan.asked.device, plan.out, plan.asked.config.batch_size)
+        self._model = plan.model
         self._costs: Costs | None = None
 
     def samples(self) -> Measurements:
@@ -85,8 +86,8 @@ class Run(CostsRun[Asked, Measurements]):
         task = self._progress.add_task("what an image costs here", total=None)
         self._progress.refresh()
         self._ask("backend")
-        self._ask("open_model", asked.model, asked.config.batch_size)
-        self._costs = self._ask("costs", asked.config, asked.model)
+        self._ask("open_model", self._model, asked.config.batch_size)
+        self._costs = self._ask("costs", asked.config, self._model)
         self._progress.remove_task(task)
         after_round()
         self._log.unlink(missing_ok=True)

@@ -44,6 +44,7 @@ class Run(LabRun[Asked, Measurements]):
         source = whole_steps(source, plan.asked.config.batch_size * plan.asked.trainers)
         super().__init__(plan.asked, progress, source.to_dict())
         self._source, self._out = source, plan.out
+        self._asked_of_children = replace(plan.asked, model=plan.model)
         # A process that waits for another one hangs until the time is over.
         self._timeout_s = images_timeout_s(_EPOCHS * plan.asked.trainers * source.images)
         self._measured: dict[str, MeasuredTrainers] = {}
@@ -76,7 +77,7 @@ class Run(LabRun[Asked, Measurements]):
             self._left_out.append(LeftOut(who=name, reason="JAX is not installed: pip install jax"))
             return
         try:
-            trainers = Trainers(name, self._asked, self._source, self._out)
+            trainers = Trainers(name, self._asked_of_children, self._source, self._out)
             self._trainers[name] = trainers
             [auto_shard, *_] = trainers.ask("start", timeout_s=self._timeout_s)
         except TrainersFailed as error:
@@ -95,7 +96,8 @@ class Run(LabRun[Asked, Measurements]):
 
     def _leave_out(self, name: str, error: TrainersFailed) -> None:
         """Leaves a subject out, whose processes have ended; their logs stay."""
-        self._left_out.append(LeftOut(who=name, reason=str(error)))
+        reason = str(error).replace(self._asked_of_children.model, self._asked.model)  # names no folder
+        self._left_out.append(LeftOut(who=name, reason=reason))
         self._trainers.pop(name, None)
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ class Asked:
     Attributes:
       subjects: names of `SUBJECTS`.
       config: the pipeline; `batch_size` is that of one trainer.
-      model: the network.
+      model: the network's name, without folders.
       trainers: how many trainers the subjects with several of them have.
       rounds: epochs of each subject.
       data: the photos' name, without folders.
@@ -60,10 +60,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A comparison: what was asked, which photos are used, and where the files of the run go."""
+    """A comparison: what was asked, which photos are used, and where the files of the run go.
+
+    Attributes:
+      data, model: as the user named them.
+    """
 
     asked: Asked
     data: str
+    model: str
     out: Path
     skip_list: Path | None = None
 
@@ -113,14 +118,14 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     asked = Asked(
         subjects=tuple(SUBJECTS) if arguments.only is None else known_names(arguments.only, "--only", SUBJECTS),
         config=_config(arguments),
-        model=arguments.model,
+        model=without_folder(arguments.model),
         trainers=arguments.processes,
         rounds=arguments.rounds,
         data=without_folder(arguments.data),
         hosts=cluster.workers if cluster else 0,
         planted=_planted(arguments),
     )
-    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+    return Plan(asked=asked, data=arguments.data, model=arguments.model, out=out, skip_list=arguments.skip_list)
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:

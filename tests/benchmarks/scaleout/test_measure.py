@@ -33,10 +33,12 @@ class FakeChild:
 
     def __init__(self, *arguments):
         self.arguments = arguments
+        self.given = {}
         self.asked.clear()
 
     def ask(self, method, *arguments, timeout_s):
         self.asked.append(method)
+        self.given[method] = arguments
         if self.error is not None:
             raise self.error
         return a_costs() if method == "costs" else None
@@ -55,7 +57,7 @@ def run_of(photos, tmp_path, monkeypatch):
     def make(batch_size):
         asked = a_scaleout_document().plan
         asked = replace(asked, config=replace(asked.config, batch_size=batch_size))
-        plan = Plan(asked=asked, data=str(photos), out=tmp_path)
+        plan = Plan(asked=asked, data=str(photos), model="/home/anna/net.keras", out=tmp_path)
         return measure.Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
 
     return make
@@ -88,6 +90,8 @@ def test_costs_are_measured_of_the_pipeline_and_of_the_model(run, tmp_path):
     run.measure(lambda: written.append(run.document(complete=False).samples.costs))
     assert run._child.asked == ["backend", "open_model", "costs"]
     assert written == [a_costs()] and list(tmp_path.iterdir()) == []
+    opened = run._child.given["open_model"][0], run._child.given["costs"][1]
+    assert opened == ("/home/anna/net.keras",) * 2  # the document keeps the name alone
     run.close()
     assert run._child.asked[-1] == "closed"
 

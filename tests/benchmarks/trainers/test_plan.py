@@ -83,6 +83,13 @@ def test_options_are_in_the_plan():
     assert asked.planted == Planted(process=2, delay_ms=50)
 
 
+def test_a_plan_keeps_the_file_of_a_model_without_its_folder(tmp_path):
+    net = tmp_path / "net.keras"
+    net.touch()
+    plan = a_plan("--model", str(net))
+    assert (plan.model, plan.asked.model) == (str(net), "net.keras")
+
+
 def test_one_iterator_for_all_epochs_is_not_taken_as_its_images_are_of_no_epoch():
     assert not a_plan("--set", "one_iterator=true").asked.config.one_iterator
 
