@@ -16,7 +16,7 @@ from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import ChildRun
 from benchmarks.service.plan import Asked, Plan
-from benchmarks.service.samples import MeasuredService, Measurements
+from benchmarks.service.samples import MeasuredService, Measurements, WorkerWindow
 from pipeline import ImageSource
 from profiles import Device
 from profiles.provenance import usable_threads
@@ -24,6 +24,8 @@ from profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.child:ServiceSession"
 _CPU = Device(kind="cpu", name="cpu")
+# Stands in the place of this host's name, which the document does not keep, in the names of its workers.
+_HERE = "this host"
 # A start, which waits for the workers and reads an epoch, and a window of few images, take less.
 _LEAST_TIMEOUT_S = 600.0
 
@@ -45,7 +47,8 @@ class Run(ChildRun[Asked, Measurements]):
         self._start(_SESSION, _CPU, plan.asked, source)
 
     def samples(self) -> Measurements:
-        return Measurements(host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values()))
+        subjects = tuple(map(_without_host, self._measured.values()))
+        return Measurements(host=_HERE, cores=usable_threads(), subjects=subjects)
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Starts every subject, and measures windows in rounds over the subjects.
@@ -82,6 +85,27 @@ class Run(ChildRun[Asked, Measurements]):
             return self._child.ask(method, *arguments, timeout_s=self._timeout_s)
         except ChildDied as error:
             raise UserError(f"service local: {error}", exit_code=3) from error
+
+
+def _without_host(subject: MeasuredService) -> MeasuredService:
+    """Returns a subject whose workers on this host are named without the host's name."""
+    return replace(
+        subject,
+        facts=tuple(replace(facts, worker=_nameless(facts.worker)) for facts in subject.facts),
+        windows=tuple(
+            replace(window, workers=tuple(map(_without_host_of, window.workers))) for window in subject.windows
+        ),
+    )
+
+
+def _without_host_of(window: WorkerWindow) -> WorkerWindow:
+    first, last = (replace(account, worker=_nameless(account.worker)) for account in (window.first, window.last))
+    return replace(window, first=first, last=last)
+
+
+def _nameless(worker: str) -> str:
+    host, _, process = worker.rpartition(":")
+    return f"{_HERE}:{process}" if host == os.uname().nodename else worker
 
 
 def _timeout_s(images: int, device_images_per_sec: float | None) -> float:

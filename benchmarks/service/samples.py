@@ -67,7 +67,12 @@ class MeasuredService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured of all subjects; `host` and `cores` are those of the consumer's process."""
+    """What was measured of all subjects.
+
+    Attributes:
+      host: what stands for the consumer's host in the names of its workers.
+      cores: that the consumer's process may use.
+    """
 
     host: str
     cores: int
