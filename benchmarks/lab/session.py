@@ -161,7 +161,7 @@ class Session:
         try:
             model = open_model(path or name, classes=len(self._source.class_names))
         except ModelError as error:
-            raise Refused(str(error)) from error
+            raise Refused(str(error).replace(path or name, name)) from error
         self._models[name] = model
         size = image_size(model, name)
         batch = noise_batch(batch_size, size)
