@@ -33,32 +33,52 @@ def device_here(splits: Splits, log: Path, errors: Console) -> Device:
     """Returns the GPU if Keras can use it, else the CPU; prints why a GPU is left out."""
     *_, best = devices = devices_here()
     if best.kind == "gpu":
-        log = new_log(log)
-        child = Child(_SESSION, best, log, best, splits.train, splits.test)
         try:
-            child.ask("backend", timeout_s=_BACKEND_S)
-            child.close()
-            log.unlink(missing_ok=True)
+            _check_device(best, splits, log)
         except (ChildDied, JobRefused) as error:
             errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
             return devices[0]
-        finally:
-            child.kill()
     return best
+
+
+def _check_device(device: Device, splits: Splits, log: Path) -> None:
+    """Asks a child whether Keras can use a device; keeps the child's log only if the child dies.
+
+    Raises:
+      JobRefused: if Keras cannot.
+      ChildDied: if the child dies.
+    """
+    log = new_log(log)
+    child = Child(_SESSION, device, log, device, splits.train, splits.test)
+    try:
+        child.ask("backend", timeout_s=_BACKEND_S)
+        child.close()
+        log.unlink(missing_ok=True)
+    except JobRefused:
+        log.unlink(missing_ok=True)
+        raise
+    finally:
+        child.kill()
 
 
 def open_ladder(plan: Plan, progress: Progress, errors: Console) -> Ladder:
     """Opens the photos, chooses the device, and gets ready to train.
 
     Raises:
-      UserError: if the photos are not of two classes.
+      UserError: if the photos are not of two classes, or Keras cannot use the GPU that was asked for.
     """
     # seed=0, not a run's seed: all runs are tested with the same photos.
     splits = open_splits(plan.data, seed=0, progress=progress, errors=errors, skip_list=plan.skip_list)
     if len(splits.train.class_names) != 2:
         raise UserError(f"--data must be of two classes. Received: {len(splits.train.class_names)}.")
     log = plan.out / _LOG
-    return Ladder(plan.asked, splits, plan.device or device_here(splits, log, errors), log, progress)
+    device = plan.device or device_here(splits, log, errors)
+    if plan.device is not None and device.kind == "gpu":
+        try:
+            _check_device(device, splits, log)
+        except (ChildDied, JobRefused) as error:
+            raise UserError(f"--device gpu: {error}", exit_code=3) from error
+    return Ladder(plan.asked, splits, device, log, progress)
 
 
 class Ladder:

@@ -26,7 +26,7 @@ from benchmarks.augmentation.workers import (
     peak_memory_bytes,
     picture,
 )
-from benchmarks.lab.command import read_source
+from benchmarks.lab.command import check_files, read_source
 from benchmarks.lab.run import LabRun
 from pipeline import ImageSource, SourceError
 from profiles.report import LeftOut
@@ -38,13 +38,18 @@ _PICTURED = 2
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the photos, and gets ready to measure."""
+    """Reads the photos, and gets ready to measure.
+
+    Raises:
+      UserError: if the photos are not files.
+    """
     # Settings for the measuring processes: TensorFlow uses the CPU and logs little, and albumentations does not ask the
     # package index for a newer release.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     source = read_source(plan.data, progress, errors, skip_list=plan.skip_list).take(_MOST_PHOTOS)
+    check_files(source, plan.data)
     return Run(plan.asked, source, squares_of(source, plan.asked.image_size), progress)
 
 
@@ -141,10 +146,8 @@ def squares_of(source: ImageSource, side: int) -> np.ndarray:
     """Returns the middle square of each photo, (images, side, side, 3) uint8.
 
     Raises:
-      SourceError: if the photos are not files, or one cannot be decoded.
+      SourceError: if a photo cannot be decoded.
     """
-    if source.root is None:
-        raise SourceError(f"--data must be a folder of files, or generated:N. Received: {source.name}.")
     squares = []
     for path in source.paths:
         try:

@@ -11,8 +11,7 @@ from rich.progress import Progress
 
 from benchmarks.capacity.plan import Asked, Plan
 from benchmarks.capacity.samples import Measurements
-from benchmarks.lab.command import read_source
-from benchmarks.lab.options import UserError
+from benchmarks.lab.command import check_files, read_source
 from benchmarks.scaleout.measure import CostsRun
 from pipeline import ImageSource
 from profiles.devices import CPU
@@ -25,8 +24,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
       UserError: if the photos are not files.
     """
     source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    if source.root is None:
-        raise UserError(f"--data must be a folder of files, or generated:N. Received: {plan.data}.")
+    check_files(source, plan.data)
     return Run(plan, source, progress)
 
 
@@ -37,7 +35,7 @@ class Run(CostsRun[Asked, Measurements]):
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         file_bytes = sum(os.path.getsize(path) for path in source.paths) / source.images
-        super().__init__(plan.asked, progress, source, CPU, plan.out)
+        super().__init__(plan.asked, progress, source, CPU, plan.out, plan.asked.config.batch_size)
         runs = plan.runs
         self._measured = Measurements(
             cut=None,

@@ -46,7 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(INFERENCE, argv)
     options = parser()
     add_json_option(options)
-    if options.parse_args(argv).check:
+    arguments = options.parse_args(argv)
+    if arguments.check:
+        if arguments.json:
+            options.error("--check prints plain text: leave out --json.")
         from benchmarks.devices.check import check
 
         return exit_code_of(lambda: check(Terminal()), Terminal(stderr=True), Path(tempfile.gettempdir()))

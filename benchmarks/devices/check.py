@@ -126,6 +126,9 @@ def check(console: Console) -> int:
                     if isinstance(error, ChildDied):
                         child = Child(_SESSION, _ALL, log)
                 console.print(Text(f"{library} {name}:") + answer)
+        except BaseException:  # `close` would wait for a child that computes
+            child.kill()
+            raise
         finally:
             child.close()
     if not any("GPU" in name or "cuda" in name.lower() for _, name in devices):

@@ -15,7 +15,7 @@ from benchmarks.devices.plan import Plan
 from benchmarks.devices.report import DevicesDocument, Measurements
 from benchmarks.devices.results import window_name
 from benchmarks.devices.samples import MeasuredCase
-from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, read_source
 from benchmarks.lab.options import UserError
 from pipeline import ImageSource
@@ -24,9 +24,8 @@ from profiles.machine import Recorder
 from profiles.measure import LOADER_ROUNDS
 from profiles.report import Document, LeftOut, now
 
-# A window hangs when it takes this many times as long as the warm-up, and at least so long. Requests that call `fit`
-# have more time, because `fit` traces again.
-_HANG_RATIO, _HANG_LEAST_S, _FIT_LEAST_S = 30.0, 60.0, 300.0
+# Requests that call `fit` have more time than other windows before they hang, because `fit` traces again.
+_FIT_LEAST_S = 300.0
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -168,7 +167,7 @@ class Run:
             return
         self._mark("epochs", case, holder)
         longest_s = self._asked.longest_epoch_s
-        timeout_s = _FIT_LEAST_S + self._asked.epochs * longest_s * _HANG_RATIO
+        timeout_s = _FIT_LEAST_S + self._asked.epochs * longest_s * HANG_RATIO
         epochs = holder.ask(case, "train", self._asked.epochs, longest_s, timeout_s=timeout_s)
         holder.measured[case].epochs.extend(epochs or ())
 
@@ -192,4 +191,4 @@ def _windows(measured: MeasuredCase, number: int, *, replay: bool) -> tuple[str,
 
 def _window_timeout_s(measured: MeasuredCase) -> float:
     assert measured.facts.warmup is not None
-    return max(_HANG_LEAST_S, _HANG_RATIO * measured.facts.warmup.outer_ns / 1e9)
+    return max(HANG_LEAST_S, HANG_RATIO * measured.facts.warmup.outer_ns / 1e9)

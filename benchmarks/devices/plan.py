@@ -274,7 +274,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         data=arguments.data,
         arrays=_arrays(arguments.arrays),
         download=arguments.download,
-        out=arguments.out or out,
+        out=out,
         skip_list=arguments.skip_list,
         details=arguments.details,
     )

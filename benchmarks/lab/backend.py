@@ -34,7 +34,7 @@ def open_backend(device: Device) -> dict[str, Any]:
     try:
         check_device(device)
     except ValueError as error:
-        raise Refused(f"{error} Use --device cpu or emulated:RATE, or install the GPU build of the backend.") from error
+        raise Refused(f"{error} Use the CPU, or install the GPU build of the backend.") from error
     return backends.backend()
 
 

@@ -25,6 +25,10 @@ from profiles import Device, clock
 
 # Time for the first answers of a child, which imports, traces a large network and writes a prepared file.
 OPEN_TIMEOUT_S = 300.0
+# A window hangs if it takes this many times as long as expected, and at least this many seconds.
+HANG_RATIO, HANG_LEAST_S = 30.0, 60.0
+# No loader is slower than this: a child that takes longer for an epoch hangs.
+_LEAST_IMAGES_PER_SEC = 20
 # How long SIGTERM may take to end a child, and to end the processes that the child started. Then SIGKILL follows.
 _LEAVE_S, _WORKERS_LEAVE_S = 2.0, 1.0
 # Wait at most this long for the end of a process that was killed or that closed its connection.
@@ -216,6 +220,11 @@ class Child:
                     if os.getpgid(pid) == self._process.pid and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                         return True
         return False
+
+
+def images_timeout_s(images: int, least_s: float = OPEN_TIMEOUT_S) -> float:
+    """Returns how long a child may take to read so many images, and at least `least_s`."""
+    return max(least_s, images / _LEAST_IMAGES_PER_SEC)
 
 
 def kill_all(children: Sequence[Child]) -> None:

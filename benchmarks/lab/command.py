@@ -337,6 +337,18 @@ def read_source(
     return source
 
 
+def check_files(source: ImageSource, data: str) -> None:
+    """Checks that each image is a file, as a command needs that reads, copies or serves the files themselves.
+
+    Args:
+      data: what `--data` names.
+    Raises:
+      UserError: if the images are those of a prepared copy, or lie in memory.
+    """
+    if source.root is None:
+        raise UserError(f"--data must be a folder of files, or generated:N. Received: {data}.")
+
+
 def say_data(errors: Console, source: ImageSource) -> None:
     """Prints what was understood of the images, before anything is measured."""
     text = f"measuring {source.images:,} images, {classes_text(source.class_names)}, from {source.name}"

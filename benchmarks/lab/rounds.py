@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
 from benchmarks.lab.command import new_log
 from benchmarks.lab.session import Job, JobFacts, ModelFacts
 from pipeline import ImageSource
@@ -22,8 +22,6 @@ from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
 # alone takes in this many seconds, but at least this many batches, for a steady state. Results are rates for whole
 # epochs of the data: the time that an epoch costs at its edges is spread over all images of such an epoch.
 MOST_IMAGES, QUICK_IMAGES, _EPOCH_S, _LEAST_BATCHES = 768, 512, 1.0, 12
-# A window hangs if it takes this many times as long as expected, and at least this many seconds.
-_HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 # The least seconds for a window that reads from storage: a warm epoch does not show how long reading takes.
 _HANG_LEAST_COLD_S = 300.0
 # Taking a loader apart lasts some seconds, and twice as long where the lines of functions are timed.
@@ -99,6 +97,7 @@ class Group:
         decides and adds the number; groups that share this dictionary use the same number.
       session: the class whose methods answer in the child, as "module:Class".
       most_images: of a measured epoch.
+      paths: what is opened of a model whose name in jobs lacks the folders of a file, by that name.
     """
 
     def __init__(
@@ -110,6 +109,7 @@ class Group:
         images: dict[tuple[str, int], int],
         session: str = "benchmarks.lab.session:Session",
         most_images: int = MOST_IMAGES,
+        paths: Mapping[str, str] | None = None,
     ) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
@@ -119,10 +119,13 @@ class Group:
         self.left_out: list[LeftOut] = []
         self._source = source
         self._jobs = list(jobs)
+        # With which each model is opened: that of the first of its jobs.
+        self._batch_sizes = {job.model: job.config.batch_size for job in reversed(jobs)}
         self.log = new_log(log)
         self._images = images
         self._session = session
         self._most_images = most_images
+        self._paths = paths or {}
         self._not_again: set[Job] = set()
         self._silent = False
         self._replace = self._replacing = False
@@ -134,7 +137,9 @@ class Group:
         return list(self._jobs)
 
     def open(self) -> None:
-        """Starts a new child and opens the models there.
+        """Starts a new child and opens there the models of the remaining jobs; all models if no job remains.
+
+        A search adds its jobs one by one, so that a child may have to be replaced when no job remains and more follow.
 
         Raises:
           JobRefused: if the device is missing, or a model cannot be used.
@@ -146,9 +151,9 @@ class Group:
         self._child = Child(self._session, self.device, self.log, self.device, self._source)
         try:
             self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
-            for model in dict.fromkeys(job.model for job in self._jobs):
-                batch_size = next(job.config.batch_size for job in self._jobs if job.model == model)
-                self.models[model] = self._child.ask("open_model", model, batch_size, timeout_s=OPEN_TIMEOUT_S)
+            for model in list(dict.fromkeys(job.model for job in self._jobs)) or self._batch_sizes:
+                opened = (model, self._batch_sizes[model], self._paths.get(model))
+                self.models[model] = self._child.ask("open_model", *opened, timeout_s=OPEN_TIMEOUT_S)
         except JobRefused:
             self._silent = False
             raise
@@ -156,12 +161,14 @@ class Group:
 
     def prepare(self, job: Job) -> None:
         """Builds a job's loader and runs a warm-up epoch; leaves the job out if that fails."""
+        if job not in self._jobs:  # left out with all others, when no new child could be started
+            return
         key = (job.model, job.config.batch_size)
         images = self._images.setdefault(
             key, window_images(self.models[job.model], job.config.batch_size, self._most_images)
         )
         # Preparing trains an epoch, and may read the images of the epoch once more.
-        timeout_s = OPEN_TIMEOUT_S + _HANG_RATIO * images / self.models[job.model].step_images_per_sec
+        timeout_s = OPEN_TIMEOUT_S + HANG_RATIO * images / self.models[job.model].step_images_per_sec
         facts = self._ask(job, "prepare", job, images, timeout_s=timeout_s)
         if facts is not None and job not in self.measured:
             self.measured[job] = MeasuredJob(job, facts, [facts.warmup], cold=job.cold)
@@ -236,8 +243,8 @@ class Group:
 
     def _window(self, job: Job, window: str, number: int, samples: list[Sample]) -> None:
         foreseen_s = self.measured[job].facts.warmup.outer_ns / 1e9 * self.measured[job].facts.epochs
-        least_s = _HANG_LEAST_COLD_S if window == "cold" else _HANG_LEAST_S
-        timeout_s = max(least_s, _HANG_RATIO * foreseen_s)
+        least_s = _HANG_LEAST_COLD_S if window == "cold" else HANG_LEAST_S
+        timeout_s = max(least_s, HANG_RATIO * foreseen_s)
         sample = self._ask(job, "window", job, window, number, timeout_s=timeout_s)
         if sample is not None:
             samples.append(sample)

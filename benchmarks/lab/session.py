@@ -147,16 +147,21 @@ class Session:
         """Describes the backend; refuses if the device is missing."""
         return open_backend(self._device)
 
-    def open_model(self, name: str, batch_size: int) -> ModelFacts:
-        """Opens a model and times a few steps of it."""
+    def open_model(self, name: str, batch_size: int, path: str | None = None) -> ModelFacts:
+        """Opens a model and times a few steps of it.
+
+        Args:
+          name: of the model in jobs.
+          path: what is opened, where `name` lacks the folders of a file; None for the name.
+        """
         import keras
 
         from profiles.measure.windows import Windows
 
         try:
-            model = open_model(name, classes=len(self._source.class_names))
+            model = open_model(path or name, classes=len(self._source.class_names))
         except ModelError as error:
-            raise Refused(str(error)) from error
+            raise Refused(str(error).replace(path or name, name)) from error
         self._models[name] = model
         size = image_size(model, name)
         batch = noise_batch(batch_size, size)

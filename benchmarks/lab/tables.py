@@ -42,7 +42,10 @@ def print_table(console: Console, table: Table) -> None:
     printed = TerminalTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, column in enumerate(table.columns):
         text = number == 0 or column in table.words
-        printed.add_column(column, justify="left" if text else "right", no_wrap=not text)
+        if text:
+            printed.add_column(Text(column), overflow="fold")
+        else:
+            printed.add_column(Text(column), justify="right", no_wrap=True)
     for number, cells in enumerate(table.rows):
         style = "bold" if number == table.chosen else "red" if number in table.wrong else ""
         printed.add_row(*map(Text, cells), style=style)

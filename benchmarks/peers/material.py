@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child
+from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, images_timeout_s
 from benchmarks.peers.loaders.work import Job
 from benchmarks.peers.processes import Launcher
 from benchmarks.peers.samples import Survey
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # How many images are compared one by one.
 _IDENTITY_IMAGES = 256
-# No loader is slower than this: a process that takes longer for an epoch hangs.
-_LEAST_IMAGES_PER_SEC = 20
 # The references, with which the peers' work is compared: for the cold work our own pipeline, which decodes at full size
 # and resizes and augments in separate steps; for the prepared works a plain loop.
 _REFERENCE = PipelineConfig(loader="tf_data", workers="auto")
@@ -111,7 +109,7 @@ def make_material(
             job = replace(job, config=_REFERENCE)
         _load(process, _DESCRIBED if work == "cold" else _PLAIN)
         process.ask("open", job, timeout_s=OPEN_TIMEOUT_S)
-        material.references[work] = process.ask("survey", timeout_s=_epoch_timeout_s(job.images))
+        material.references[work] = process.ask("survey", timeout_s=images_timeout_s(job.images))
     launcher.end()
     return material
 
@@ -123,8 +121,4 @@ def _load(process: Child, function: tuple[str, str]) -> None:
 def _collect(process: Child, source: ImageSource, folder: Path, path: str) -> None:
     job = _file_job("cold", source, source.labels.tolist(), folder)
     process.ask("open", replace(job, config=_UNAUGMENTED), timeout_s=OPEN_TIMEOUT_S)
-    process.ask("collect", path, timeout_s=_epoch_timeout_s(source.images))
-
-
-def _epoch_timeout_s(images: int) -> float:
-    return max(OPEN_TIMEOUT_S, images / _LEAST_IMAGES_PER_SEC)
+    process.ask("collect", path, timeout_s=images_timeout_s(source.images))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_source
+from benchmarks.lab.command import check_files, read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import LabRun
 from benchmarks.peers.material import Material, make_material
@@ -21,10 +21,24 @@ from pipeline import ImageSource
 from pipeline.cache import remove_scratch, scratch_folder
 from profiles.report import LeftOut
 
+# On fewer photos chance alone makes a loader that does the same work differ: too few flips, an order as it was.
+_LEAST_IMAGES = 16
+
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the photos, and gets ready to measure."""
-    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+    """Reads the photos, and gets ready to measure.
+
+    Raises:
+      UserError: if the photos are not files, or too few.
+    """
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
+    check_files(source, plan.data)
+    if source.images < _LEAST_IMAGES:
+        raise UserError(
+            f"--data must have at least {_LEAST_IMAGES} photos: on fewer, the work of loaders cannot be compared. "
+            f"Received: {source.images}."
+        )
+    return Run(plan, source, progress)
 
 
 class Run(LabRun[Asked, Measurements]):

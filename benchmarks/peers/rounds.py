@@ -16,7 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from benchmarks.lab.child import (
+    HANG_LEAST_S,
+    HANG_RATIO,
+    OPEN_TIMEOUT_S,
+    Child,
+    ChildDied,
+    JobRefused,
+    images_timeout_s,
+)
 from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
 from benchmarks.peers.equal_work import other_work_of
 from benchmarks.peers.loaders.work import Job
@@ -28,8 +36,6 @@ from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Sample
 WINDOW_S, TRIAL_S = 1.0, 0.5
 # Each number of workers is tried this many times, in turns, and its best rate counts: one slow moment cannot decide.
 TRIALS = 2
-# A window hangs if it takes longer than this many times the expected duration, and longer than this many seconds.
-_HANG_RATIO, _HANG_LEAST_S = 30.0, 60.0
 _RESTLESS = "does not rest between its windows"
 
 Tell = Callable[[str], None]
@@ -119,7 +125,7 @@ class PeerRun:
     def _window(self, name: str, number: int) -> None:
         measured, epochs = self.measured[name], self._epochs[name]
         foreseen_s = epochs * self._images / max(measured.trials.values())
-        timeout_s = max(_HANG_LEAST_S, _HANG_RATIO * foreseen_s)
+        timeout_s = max(HANG_LEAST_S, HANG_RATIO * foreseen_s)
         sample = Sample(round=number, **self._processes[name].ask("window", epochs, timeout_s=timeout_s))
         self.measured[name] = replace(measured, samples=(*measured.samples, sample))
         self._rest(name)
@@ -178,7 +184,7 @@ class PeerRun:
         identity = process.ask("identify", self._material.plain, str(served), timeout_s=OPEN_TIMEOUT_S)
         differences = self._material.renditions.differences(self.work, np.load(served))
         self._open(peer, self._material.job(self.work, folder), choice)
-        survey = process.ask("survey", timeout_s=OPEN_TIMEOUT_S)
+        survey = process.ask("survey", timeout_s=images_timeout_s(self._images))
         return replace(measured, survey=survey, identity=identity, differences=differences)
 
     def _start(self, peer: Peer) -> None:
@@ -202,12 +208,12 @@ class PeerRun:
     def _try(self, peer: Peer, choice: Choice) -> float:
         """Returns the images/sec of a short window."""
         self._open(peer, self._material.job(self.work, self._folders[peer.name]), choice)
-        process = self._processes[peer.name]
+        process, timeout_s = self._processes[peer.name], images_timeout_s(self._images)
         # The first window includes what a loader does only once, and shows how many epochs the second window needs.
-        sample = process.ask("window", 1, timeout_s=OPEN_TIMEOUT_S)
+        sample = process.ask("window", 1, timeout_s=timeout_s)
         rest(process)
         epochs = max(1, math.ceil(TRIAL_S * 1e9 / max(1, sample["wall_ns"])))
-        sample = process.ask("window", epochs, timeout_s=OPEN_TIMEOUT_S)
+        sample = process.ask("window", epochs, timeout_s=timeout_s)
         rest(process)
         return float(sample["images"] / max(1, sample["wall_ns"]) * 1e9)
 

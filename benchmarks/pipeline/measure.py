@@ -84,6 +84,7 @@ class Run:
                 self._plan.out / f"{name}{'-forks' * forks}.log",
                 images,
                 most_images=QUICK_IMAGES if self._plan.ends_early else MOST_IMAGES,
+                paths=self._plan.models,
             )
             for forks in (False, True)
             if (some := [job for job in jobs if job.config.use_multiprocessing == forks])
@@ -289,7 +290,7 @@ class Run:
         devices = [group.device for group in self._groups]
         return (
             devices.index(subject.device),
-            self._plan.models.index(subject.model),
+            list(self._plan.models).index(subject.model),
             list(self._plan.variants).index(subject.variant),
             subject.page_cache == "cold",
         )

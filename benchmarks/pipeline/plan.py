@@ -17,6 +17,7 @@ from pipeline.text import did_you_mean
 from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
 from profiles import Device
 from profiles.devices import parse_device
+from profiles.provenance import without_folder
 
 # Rounds with --thorough, and the most without it; there rounds end once nothing is left to decide.
 ROUNDS = 5
@@ -31,6 +32,7 @@ class Plan:
     """What the main job is asked to measure.
 
     Attributes:
+      models: as the user named them, by their names without folders.
       devices: None for "auto".
       rounds: windows of training of each variant, at most.
       ends_early: whether rounds end as soon as nothing is left to decide.
@@ -41,7 +43,7 @@ class Plan:
     """
 
     data: str
-    models: tuple[str, ...]
+    models: dict[str, str]
     variants: dict[str, PipelineConfig]
     devices: tuple[Device, ...] | None
     rounds: int
@@ -65,9 +67,8 @@ def parser() -> argparse.ArgumentParser:
     add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
     add(
         "--variants",
-        default="default",
         metavar="NAME,...",
-        help="names, or default, all, generators, all-tf-data",
+        help="names, or default, all, generators, all-tf-data (default: default; with --config generator)",
     )
     add("--device", default="auto", metavar="DEV,...", help="auto, cpu, gpu, emulated:RATE (images/sec or a name)")
     add("--batch-size", type=int, metavar="N", help="images a batch, for every variant")
@@ -108,16 +109,10 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
     if arguments.batch_size is not None and arguments.batch_size < 1:
         raise UserError(f"--batch-size must be at least 1. Received: {arguments.batch_size}.")
-    names = split_names(arguments.model, "--model")
-    for name in names:
-        try:
-            models.check_name(name)
-        except models.ModelError as error:
-            raise UserError(f"--model {error}") from error
     return Plan(
         data=arguments.data,
         skip_list=arguments.skip_list,
-        models=names,
+        models=_models(arguments.model),
         variants=_variants(arguments),
         devices=_devices(arguments.device),
         rounds=arguments.rounds or ROUNDS,
@@ -125,15 +120,30 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         cold=arguments.cold,
         stages=arguments.stages,
         lines=arguments.lines,
-        out=arguments.out or out,
+        out=out,
         details=arguments.details,
     )
 
 
+def _models(text: str) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for typed in split_names(text, "--model"):
+        try:
+            models.check_name(typed)
+        except models.ModelError as error:
+            raise UserError(f"--model {error}") from error
+        name = without_folder(typed)
+        if name in named:
+            raise UserError(f"--model: two files are called {name}, which is all that results keep. Rename one.")
+        named[name] = typed
+    return named
+
+
 def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     chosen: dict[str, PipelineConfig] = {}
-    only_files = bool(arguments.config) and arguments.variants == "default"
-    for name in () if only_files else split_names(arguments.variants, "--variants"):
+    only_files = bool(arguments.config) and arguments.variants is None
+    names = split_names("default" if arguments.variants is None else arguments.variants, "--variants")
+    for name in () if only_files else names:
         if name not in _SETS and name not in VARIANTS:
             raise UserError(
                 f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."

@@ -24,14 +24,15 @@ CHECK = Command(
     plan=read_plan,
     lab="benchmarks.scaleout.check.measure:open_run",
     kind="benchmarks.scaleout.check.report:KIND",
-    exit_code=lambda document, results: 1 if results.missed else 0,
+    exit_code=lambda document, results: 1 if results.missed else 4 if document.left_out else 0,
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
-    Returns 0; 1 if a prediction misses; 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped.
+    Returns 0; 1 if a prediction misses; 2 for bad input, 3 if nothing could be measured, 4 if pools of a check could
+    not be measured and none misses, 128 + signal if stopped.
     """
     return run(COMMAND, argv, choose=lambda arguments: CHECK if arguments.check else COMMAND)
 

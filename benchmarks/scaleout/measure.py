@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_source
+from benchmarks.lab.command import check_files, read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import ChildRun, P, S
 from benchmarks.scaleout.plan import Asked, Plan
@@ -20,19 +20,36 @@ from profiles import Device
 
 SESSION = "benchmarks.scaleout.child:ScaleoutSession"
 _TIMEOUT_S = 600.0
+# Costs are measured on at most so many batches: of a large folder one epoch alone would take too long.
+_MOST_BATCHES = 64
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Opens the photos, and gets ready to measure."""
-    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+    """Opens the photos, and gets ready to measure.
+
+    Raises:
+      UserError: if the photos are not files.
+    """
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
+    check_files(source, plan.data)
+    return Run(plan, source, progress)
 
 
 class CostsRun(ChildRun[P, S]):
-    """A run whose costs a child process measures."""
+    """A run whose costs a child process measures, on whole batches.
 
-    def __init__(self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path) -> None:
+    Args:
+      batch_size: of the pipeline.
+    Raises:
+      UserError: if the photos do not fill a batch.
+    """
+
+    def __init__(
+        self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path, batch_size: int
+    ) -> None:
+        measured = _whole_batches(source, batch_size)
         super().__init__(asked, progress, source.to_dict(), out)
-        self._start(SESSION, device, device, source)
+        self._start(SESSION, device, device, measured)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """Asks the child.
@@ -52,7 +69,8 @@ class Run(CostsRun[Asked, Measurements]):
     command = "scaleout"
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        super().__init__(plan.asked, progress, source, plan.asked.device, plan.out)
+        super().__init__(plan.asked, progress, source, plan.asked.device, plan.out, plan.asked.config.batch_size)
+        self._model = plan.model
         self._costs: Costs | None = None
 
     def samples(self) -> Measurements:
@@ -68,8 +86,25 @@ class Run(CostsRun[Asked, Measurements]):
         task = self._progress.add_task("what an image costs here", total=None)
         self._progress.refresh()
         self._ask("backend")
-        self._ask("open_model", asked.model, asked.config.batch_size)
-        self._costs = self._ask("costs", asked.config, asked.model)
+        self._ask("open_model", self._model, asked.config.batch_size)
+        self._costs = self._ask("costs", asked.config, self._model)
         self._progress.remove_task(task)
         after_round()
         self._log.unlink(missing_ok=True)
+
+
+def _whole_batches(source: ImageSource, batch_size: int) -> ImageSource:
+    """Returns as many of the images as fill whole batches, spread over the list.
+
+    For a short batch a worker decodes as many images as for a full one, so that its images would seem to cost more.
+
+    Raises:
+      UserError: if there are too few for one batch.
+    """
+    batches = min(_MOST_BATCHES, source.images // batch_size)
+    if not batches:
+        raise UserError(
+            f"A batch takes {batch_size} images, and there are {source.images}: give more images, or "
+            f"--set batch_size={source.images}."
+        )
+    return source.take(batches * batch_size)

@@ -24,7 +24,7 @@ class Asked:
 
     Attributes:
       config: the pipeline, without a service.
-      model: the name of the network that consumes the batches.
+      model: the name of the network that consumes the batches, without folders.
       device: what trains it.
       goal_ratio: how far the device is to be used.
       data: the photos' name, without folders.
@@ -40,10 +40,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A decision: what was asked, which photos are used, and where the files of the run go."""
+    """A decision: what was asked, which photos are used, and where the files of the run go.
+
+    Attributes:
+      data, model: as the user named them.
+    """
 
     asked: Asked
     data: str
+    model: str
     out: Path
     skip_list: Path | None = None
 
@@ -59,7 +64,13 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan | CheckPlan:
     for option, default in (("only", None), ("loopback", False), ("rounds", None)):
         if getattr(arguments, option) is not default:
             raise UserError(f"--{option} needs --check.")
-    return Plan(asked=_asked(arguments), data=arguments.data, out=out, skip_list=arguments.skip_list)
+    return Plan(
+        asked=_asked(arguments),
+        data=arguments.data,
+        model=arguments.model,
+        out=out,
+        skip_list=arguments.skip_list,
+    )
 
 
 def _asked(arguments: argparse.Namespace) -> Asked:
@@ -74,7 +85,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
         raise UserError(f"--device: {error}") from error
     return Asked(
         config=read_config(arguments),
-        model=arguments.model,
+        model=without_folder(arguments.model),
         device=device,
         hosts=read_hosts(arguments),
         goal_ratio=arguments.goal,

@@ -37,10 +37,8 @@ def copy_photos(source: ImageSource, most: int, folder: Path) -> Photos:
     The links must not point to the user's own files: each hard link changes the link count of its file.
 
     Raises:
-      UserError: if the photos are not files, if there are more classes than `most`, or too little room.
+      UserError: if there are more classes than `most`, or too little room.
     """
-    if source.root is None:
-        raise UserError(f"--data must be a folder of files, or generated:N. Received: {source.name}.")
     paths = source.paths
     if len(source.class_names) > most:
         raise UserError(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log, read_source
+from benchmarks.lab.command import check_files, new_log, read_source
 from benchmarks.lab.run import LabRun
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
@@ -27,8 +27,14 @@ _LOG = "children.log"
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Opens the photos, and gets ready to measure."""
-    return Run(plan, read_source(plan.data, progress, errors, skip_list=plan.skip_list), progress)
+    """Opens the photos, and gets ready to measure.
+
+    Raises:
+      UserError: if the photos are not files.
+    """
+    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
+    check_files(source, plan.data)
+    return Run(plan, source, progress)
 
 
 class Run(LabRun[Asked, Measurements]):

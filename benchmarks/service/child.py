@@ -9,9 +9,10 @@ from typing import Any
 from benchmarks.lab.backend import Refused
 from benchmarks.service.plan import Asked
 from benchmarks.service.samples import MeasuredService, Window, WorkerWindow
-from pipeline import ImageSource, build
+from pipeline import ImageSource, PipelineConfig, build
 from pipeline.building import Loader
 from pipeline.errors import UnavailableError
+from pipeline.prepared import bytes_of
 from pipeline.service import Account
 from pipeline.service.client import Counts, ServiceClient
 from profiles import clock
@@ -19,6 +20,7 @@ from profiles import clock
 # A window is so many whole epochs that it takes at least so long.
 _WINDOW_NS = 1_000_000_000
 _QUIET_NS = 500_000_000
+_LABEL_BYTES = 4
 
 
 class ServiceSession:
@@ -27,6 +29,7 @@ class ServiceSession:
     def __init__(self, asked: Asked, source: ImageSource) -> None:
         self._asked, self._source = asked, source
         self._loaders: dict[str, Loader] = {}
+        self._image_bytes = sent_bytes(source, asked.config)
 
     def start(self, service: str) -> MeasuredService:
         """Builds a loader, and reads an epoch from it.
@@ -50,15 +53,14 @@ class ServiceSession:
             pass
         client = loader.service.client if loader.service else None
         begun = len(client.counts) if client else 0
-        images = batches = wait_ns = received_bytes = 0
+        images = batches = wait_ns = 0
         machine_ns, _ = clock.machine_cpu_ns()
         cpu_ns, started_ns = clock.own_cpu_ns(), clock.now_ns()
         while clock.now_ns() - started_ns < _WINDOW_NS:
-            for pixels, labels, waited_ns in self._timed(loader.data):
+            for _, labels, waited_ns in self._timed(loader.data):
                 images += int(labels.shape[0])
                 batches += 1
                 wait_ns += waited_ns
-                received_bytes += pixels.shape.num_elements() + 4 * int(labels.shape[0])
         wall_ns = clock.now_ns() - started_ns
         client_cpu_ns, machine_cpu_ns = clock.own_cpu_ns() - cpu_ns, clock.machine_cpu_ns()[0] - machine_ns
         # Workers go on until their buffers are full: that is not to be the next subject's time.
@@ -73,7 +75,7 @@ class ServiceSession:
             end_wait_ns=_sum(counts, "end_wait_ns"),
             client_cpu_ns=client_cpu_ns,
             machine_cpu_ns=machine_cpu_ns,
-            received_bytes=received_bytes if client else 0,
+            received_bytes=round(images * self._image_bytes) if client else 0,
             served=_sum(counts, "served"),
             repaired=_sum(counts, "repaired"),
             twice=_sum(counts, "twice"),
@@ -98,6 +100,13 @@ class ServiceSession:
         for loader in self._loaders.values():
             loader.close()
         self._loaders.clear()
+
+
+def sent_bytes(source: ImageSource, config: PipelineConfig) -> float:
+    """Returns what workers send of an image and its label: the mean size of a file, or pixels of a byte a channel."""
+    height, width = config.image_size
+    payload = bytes_of(source) / source.images if config.served == "files" else height * width * 3
+    return payload + _LABEL_BYTES
 
 
 def _sum(counts: list[Counts], name: str) -> int:

@@ -11,19 +11,22 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, JobRefused
+from benchmarks.lab.child import ChildDied, JobRefused, images_timeout_s
 from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import ChildRun
 from benchmarks.service.plan import Asked, Plan
-from benchmarks.service.samples import MeasuredService, Measurements
+from benchmarks.service.samples import MeasuredService, Measurements, WorkerWindow
 from pipeline import ImageSource
 from profiles.devices import CPU
 from profiles.provenance import usable_threads
 from profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.child:ServiceSession"
-_START_TIMEOUT_S, _TIMEOUT_S = 600.0, 600.0
+# Stands in the place of this host's name, which the document does not keep, in the names of its workers.
+_HERE = "this host"
+# A start, which waits for the workers and reads an epoch, and a window of few images, take less.
+_LEAST_TIMEOUT_S = 600.0
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -39,10 +42,12 @@ class Run(ChildRun[Asked, Measurements]):
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
         super().__init__(plan.asked, progress, source.to_dict(), plan.out)
         self._measured: dict[str, MeasuredService] = {}
+        self._timeout_s = _timeout_s(source.images, plan.asked.images_per_sec)
         self._start(_SESSION, CPU, plan.asked, source)
 
     def samples(self) -> Measurements:
-        return Measurements(host=os.uname().nodename, cores=usable_threads(), subjects=tuple(self._measured.values()))
+        subjects = tuple(map(_without_host, self._measured.values()))
+        return Measurements(host=_HERE, cores=usable_threads(), subjects=subjects)
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Starts every subject, and measures windows in rounds over the subjects.
@@ -55,7 +60,7 @@ class Run(ChildRun[Asked, Measurements]):
         self._progress.refresh()
         for service in asked.services:
             try:
-                self._measured[service] = self._ask("start", service, timeout_s=_START_TIMEOUT_S)
+                self._measured[service] = self._ask("start", service)
             except JobRefused as error:
                 self._left_out.append(LeftOut(who=service, reason=str(error)))
         order = random.Random()
@@ -63,7 +68,7 @@ class Run(ChildRun[Asked, Measurements]):
             for service in order.sample(list(self._measured), len(self._measured)):
                 self._progress.update(task, description=service, refresh=True)
                 try:
-                    window = self._ask("window", service, number, timeout_s=_TIMEOUT_S)
+                    window = self._ask("window", service, number)
                 except JobRefused as error:
                     raise UserError(f"{service}: {error}", exit_code=3) from error
                 subject = self._measured[service]
@@ -74,8 +79,35 @@ class Run(ChildRun[Asked, Measurements]):
         if not self._left_out:
             self._log.unlink(missing_ok=True)
 
-    def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+    def _ask(self, method: str, *arguments: Any) -> Any:
         try:
-            return self._child.ask(method, *arguments, timeout_s=timeout_s)
+            return self._child.ask(method, *arguments, timeout_s=self._timeout_s)
         except ChildDied as error:
             raise UserError(f"service local: {error}", exit_code=3) from error
+
+
+def _without_host(subject: MeasuredService) -> MeasuredService:
+    """Returns a subject whose workers on this host are named without the host's name."""
+    return replace(
+        subject,
+        facts=tuple(replace(facts, worker=_nameless(facts.worker)) for facts in subject.facts),
+        windows=tuple(
+            replace(window, workers=tuple(map(_without_host_of, window.workers))) for window in subject.windows
+        ),
+    )
+
+
+def _without_host_of(window: WorkerWindow) -> WorkerWindow:
+    first, last = (replace(account, worker=_nameless(account.worker)) for account in (window.first, window.last))
+    return replace(window, first=first, last=last)
+
+
+def _nameless(worker: str) -> str:
+    host, _, process = worker.rpartition(":")
+    return f"{_HERE}:{process}" if host == os.uname().nodename else worker
+
+
+def _timeout_s(images: int, device_images_per_sec: float | None) -> float:
+    """Returns the time for a window: an epoch as fast as can be, and one that a device may hold back."""
+    device_s = images / device_images_per_sec if device_images_per_sec else 0.0
+    return images_timeout_s(2 * images, _LEAST_TIMEOUT_S) + device_s

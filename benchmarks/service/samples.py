@@ -27,7 +27,7 @@ class Window:
       end_wait_ns: of this, at the ends of epochs, when only batches of the next epoch came.
       client_cpu_ns: CPU time of the consumer's process.
       machine_cpu_ns: CPU time of all processes of the consumer's host.
-      received_bytes: of pixels and labels.
+      received_bytes: of pixels, or of files of the mean size, and of labels.
       served, repaired, twice: batches of workers, batches that the client made itself, batches that came once more.
       workers: of a service.
     """
@@ -67,7 +67,12 @@ class MeasuredService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured of all subjects; `host` and `cores` are those of the consumer's process."""
+    """What was measured of all subjects.
+
+    Attributes:
+      host: what stands for the consumer's host in the names of its workers.
+      cores: that the consumer's process may use.
+    """
 
     host: str
     cores: int

@@ -11,6 +11,7 @@ import tensorflow as tf
 from rich.console import Console
 
 import unstall
+from benchmarks.lab.command import check_files
 from benchmarks.lab.options import UserError
 from benchmarks.service.plan import ServerPlan
 from pipeline import SourceError, open_source, read_skip_list
@@ -86,8 +87,7 @@ def _worker(plan: ServerPlan, dispatcher: Address, console: Console) -> Serving:
 def _of_photos(plan: ServerPlan, place: Place) -> Serving:
     assert plan.data is not None and plan.config is not None
     source = open_source(plan.data, skip_list=read_skip_list(plan.skip_list))
-    if source.root is None:
-        raise UserError(f"--data must be a folder of files, or generated:N. Received: {plan.data}.")
+    check_files(source, plan.data)
     return serve_source(source, plan.config, place)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.lab.child import images_timeout_s
 from benchmarks.lab.command import read_source
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import LabRun
@@ -21,8 +22,8 @@ from pipeline import ImageSource
 from profiles.provenance import usable_threads
 from profiles.report import LeftOut
 
-# A start imports, compiles, and trains two epochs. A process that waits for another one hangs until the time is over.
-_START_TIMEOUT_S, _TIMEOUT_S = 300.0, 300.0
+# Each request trains for so many epochs, in which every process may decode all images.
+_EPOCHS = 2
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -43,6 +44,9 @@ class Run(LabRun[Asked, Measurements]):
         source = whole_steps(source, plan.asked.config.batch_size * plan.asked.trainers)
         super().__init__(plan.asked, progress, source.to_dict())
         self._source, self._out = source, plan.out
+        self._asked_of_children = replace(plan.asked, model=plan.model)
+        # A process that waits for another one hangs until the time is over.
+        self._timeout_s = images_timeout_s(_EPOCHS * plan.asked.trainers * source.images)
         self._measured: dict[str, MeasuredTrainers] = {}
         self._trainers: dict[str, Trainers] = {}
 
@@ -73,9 +77,9 @@ class Run(LabRun[Asked, Measurements]):
             self._left_out.append(LeftOut(who=name, reason="JAX is not installed: pip install jax"))
             return
         try:
-            trainers = Trainers(name, self._asked, self._source, self._out)
+            trainers = Trainers(name, self._asked_of_children, self._source, self._out)
             self._trainers[name] = trainers
-            [auto_shard, *_] = trainers.ask("start", timeout_s=_START_TIMEOUT_S)
+            [auto_shard, *_] = trainers.ask("start", timeout_s=self._timeout_s)
         except TrainersFailed as error:
             self._leave_out(name, error)
             return
@@ -83,7 +87,7 @@ class Run(LabRun[Asked, Measurements]):
 
     def _epoch(self, name: str, number: int) -> None:
         try:
-            epochs = self._trainers[name].ask("epoch", number, timeout_s=_TIMEOUT_S)
+            epochs = self._trainers[name].ask("epoch", number, timeout_s=self._timeout_s)
         except TrainersFailed as error:
             self._leave_out(name, error)
             return
@@ -92,7 +96,8 @@ class Run(LabRun[Asked, Measurements]):
 
     def _leave_out(self, name: str, error: TrainersFailed) -> None:
         """Leaves a subject out, whose processes have ended; their logs stay."""
-        self._left_out.append(LeftOut(who=name, reason=str(error)))
+        reason = str(error).replace(self._asked_of_children.model, self._asked.model)  # names no folder
+        self._left_out.append(LeftOut(who=name, reason=reason))
         self._trainers.pop(name, None)
 
     def close(self) -> None:

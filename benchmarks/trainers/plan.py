@@ -40,7 +40,7 @@ class Asked:
     Attributes:
       subjects: names of `SUBJECTS`.
       config: the pipeline; `batch_size` is that of one trainer.
-      model: the network.
+      model: the network's name, without folders.
       trainers: how many trainers the subjects with several of them have.
       rounds: epochs of each subject.
       data: the photos' name, without folders.
@@ -60,10 +60,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A comparison: what was asked, which photos are used, and where the files of the run go."""
+    """A comparison: what was asked, which photos are used, and where the files of the run go.
+
+    Attributes:
+      data, model: as the user named them.
+    """
 
     asked: Asked
     data: str
+    model: str
     out: Path
     skip_list: Path | None = None
 
@@ -113,18 +118,20 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     asked = Asked(
         subjects=tuple(SUBJECTS) if arguments.only is None else known_names(arguments.only, "--only", SUBJECTS),
         config=_config(arguments),
-        model=arguments.model,
+        model=without_folder(arguments.model),
         trainers=arguments.processes,
         rounds=arguments.rounds,
         data=without_folder(arguments.data),
         hosts=cluster.workers if cluster else 0,
         planted=_planted(arguments),
     )
-    return Plan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
+    return Plan(asked=asked, data=arguments.data, model=arguments.model, out=out, skip_list=arguments.skip_list)
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
-    [name] = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)[:1]
+    name, *others = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)
+    if others:
+        raise UserError(f"--variant must be one name. Received: {arguments.variant}.")
     config = config_of(arguments.config, arguments.set, VARIANTS[name], batch_size=arguments.batch_size)
     if config.loader != "tf_data":
         raise UserError(f"Several trainers are fed by tf.data here: loader must be tf_data. Received: {config.loader}.")
@@ -132,6 +139,12 @@ def _config(arguments: argparse.Namespace) -> PipelineConfig:
         raise UserError(f"A service decodes elsewhere: service must be none. Received: {config.service}.")
     if config.cache != "none":
         raise UserError(f"A cache hides what is decoded in vain: cache must be none. Received: {config.cache}.")
+    on_device = config.augmentation is not None and config.augment_at == "device"
+    if config.output_dtype == "uint8" or on_device:
+        raise UserError(
+            "The model is trained without layers in front: output_dtype must be float32, and augment_at not device. "
+            f"Received: {config.output_dtype} and {config.augment_at}."
+        )
     # One iterator for all epochs reads on at the end of an epoch, so that no epoch's images could be counted.
     return replace(config, one_iterator=False)
 

@@ -35,7 +35,6 @@ _IN_VAIN_RATIO = 1.05
 
 def cells(result: TrainersResult) -> tuple[str, ...]:
     """Returns a row's cells, for the terminal and for the page; `-` stands for a missing value."""
-    loading = [process.loading_ratio for process in result.processes]
     return (
         result.subject,
         str(result.trainers),
@@ -43,9 +42,16 @@ def cells(result: TrainersResult) -> tuple[str, ...]:
         "-" if result.ratio is None else f"{result.ratio:.2f}",
         range_cell(result.interval) if result.ratio is not None else "-",
         f"{result.decoded_ratio:.1f}x",
-        "/".join(f"{ratio:.0%}" for ratio in loading),
+        _loading_cell([process.loading_ratio for process in result.processes]),
         "-" if result.straggler is None else f"process {result.straggler.process}",
     )
+
+
+def _loading_cell(ratios: Sequence[float]) -> str:
+    """Returns the ratio of each process; of more than two, whose table follows, the lowest and the highest."""
+    if len(ratios) > 2:
+        return f"{min(ratios):.0%}-{max(ratios):.0%}"
+    return "/".join(f"{ratio:.0%}" for ratio in ratios)
 
 
 def process_cells(process: ProcessResult) -> tuple[str, ...]:

@@ -106,15 +106,18 @@ def _run(folder: Path, *words: str, interrupt_after_s: float | None = None) -> i
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
-        if interrupt_after_s is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(interrupt_after_s)
-            process.send_signal(signal.SIGINT)
         try:
+            if interrupt_after_s is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(interrupt_after_s)
+                process.send_signal(signal.SIGINT)
             return process.wait(_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+        except BaseException:  # else the end of this block would wait for the process
+            process.kill()
+            raise
 
 
 def _no_data() -> int:

@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.command import read_source, say_noise
+from benchmarks.lab.command import check_files, read_source, say_noise
 from benchmarks.lab.options import UserError
 from benchmarks.truth.measure import Run
 from benchmarks.truth.plan import Plan
@@ -27,8 +27,13 @@ _BLOCK_PHOTOS = 50
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
-    """Reads the real photos, generates as many, and gets ready to decode them."""
+    """Reads the real photos, generates as many, and gets ready to decode them.
+
+    Raises:
+      UserError: if the photos are not files.
+    """
     real = read_source(plan.against, progress, errors, skip_list=plan.skip_list)
+    check_files(real, plan.against)
     generated = open_source(f"generated:{max(real.images, 4)}")
     groups = measure(real, generated, plan.number("rounds"), errors)
     return Run(plan, progress, groups, dataset=real.to_dict())

@@ -160,8 +160,9 @@ def _neighbour(there: bool) -> Iterator[None]:
 
 
 def _come_and_go(seed: float) -> None:
-    coin = random.Random(seed)
-    while True:
+    """Burns a core, and leaves it alone, in turns, for as long as the parent process lives."""
+    parent, coin = multiprocessing.parent_process(), random.Random(seed)
+    while parent is not None and parent.is_alive():
         until_ns = clock.now_ns() + int(coin.uniform(*_STAYS_S) * 1e9)
         while clock.now_ns() < until_ns:
             pass

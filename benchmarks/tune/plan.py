@@ -169,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
     add = arguments.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
     add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
-    add("--classes", type=int, default=2, metavar="N", help="classes of its labels, for a known model (default: 2)")
+    add("--classes", type=int, default=2, metavar="N", help="classes of the labels of --pipeline (default: 2)")
     add("--model", metavar="NAME", help=f"a known name, module:function, or FILE.keras (default: {MODEL})")
     add("--device", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
     add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
@@ -294,6 +294,8 @@ def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
         raise UserError(f"--pipeline needs module:function. Received: {arguments.pipeline!r}.")
     if arguments.classes < 2:
         raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
+    if arguments.pipeline is None and _given(arguments, ("classes",)):
+        raise UserError("--classes needs --pipeline: the images of --data have classes of their own. Leave it out.")
     if arguments.budget is not None and not 0 < arguments.budget < math.inf:
         raise UserError(f"--budget must be above 0 seconds, and finite. Received: {arguments.budget}.")
     return _SharedOptions(model=model, device=device, base=_base(arguments), limits=_limits(arguments))

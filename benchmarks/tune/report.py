@@ -43,7 +43,7 @@ def _table(document: SearchDocument, results: Results) -> Table:
     rows = compared_results(results)
     return Table(
         title=f"{_title(document)}, {document.dataset['images']:,} images",
-        columns=("pipeline", "predicted", "img/s", "of AUTOTUNE", "95 %", "pixels"),
+        columns=("pipeline", "predicted", "img/s", _compared_with(results), "95 %", "pixels"),
         rows=tuple(
             (
                 row.result.name + (" *" if row.result is results.chosen else ""),
@@ -57,6 +57,11 @@ def _table(document: SearchDocument, results: Results) -> Table:
         ),
         chosen=next((number for number, row in enumerate(rows) if row.result is results.chosen), None),
     )
+
+
+def _compared_with(results: Results) -> str:
+    """Returns the heading of the ratios, in as many lines as the name of the pipeline has parts."""
+    return f"of {results.incumbent.name}".replace(", ", ",\n")
 
 
 def _title(document: SearchDocument) -> str:

@@ -116,7 +116,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedResult:
-    """A result compared with AUTOTUNE, over the rounds that all results have, so that the figures of all rows agree."""
+    """A result against the incumbent, over the rounds that all results have, so that the figures of all rows agree."""
 
     result: Result
     images_per_sec: float
@@ -125,7 +125,7 @@ class ComparedResult:
 
 
 def compared_results(results: Results) -> tuple[ComparedResult, ...]:
-    """Returns all results in the rounds that all have, compared with AUTOTUNE, the slowest first.
+    """Returns all results in the rounds that all have, compared with the incumbent, the slowest first.
 
     Later rounds are of few pipelines, and the machine may be faster or slower in them.
     """

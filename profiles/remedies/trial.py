@@ -96,6 +96,13 @@ class Trial:
             for line in ([f"# {remedy.place}"] if remedy.place else []) + remedy.code.splitlines()
         )
 
+    def edits_of(self, contender: Contender) -> tuple[Edit, ...]:
+        """Returns the edits of a contender's remedies; none where a remedy has none, or they are of several files."""
+        remedies = [self.remedy(name) for name in contender.remedies]
+        edits = tuple(edit for remedy in remedies for edit in remedy.edits)
+        in_one_file = len({edit.place.file for edit in edits}) == 1
+        return edits if in_one_file and all(remedy.edits for remedy in remedies) else ()
+
     def remedy(self, name: str) -> Remedy:
         """Returns the remedy of this name."""
         return next(remedy for remedy in self.remedies if remedy.name == name)

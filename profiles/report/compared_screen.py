@@ -198,4 +198,5 @@ def _next_of_compared(verdict: Verdict, data: str) -> Line:
         )
     command = unstall.command("python -m benchmarks.tune")
     code = f"{command} --data {shlex.quote(data)} --model {shlex.quote(subject.model)}"
-    return Line(label="NEXT", text="the fastest pipeline for these photos, as tf.data code:", code=(code,))
+    where = " (--model with its folder)" if subject.model.endswith(".keras") else ""
+    return Line(label="NEXT", text=f"the fastest pipeline for these photos, as tf.data code{where}:", code=(code,))

@@ -262,13 +262,14 @@ def service_faults(photos, folder):
 def trainers(photos, folder):
     asked = a_trainers_document(a_measured_trainers("one-tensorflow")).plan
     asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=1))
-    some = TrainersPlan(asked=asked, data=str(photos), out=folder)
+    some = TrainersPlan(asked=asked, data=str(photos), model=asked.model, out=folder)
     bar = command.progress_bar(Console(quiet=True))
     trainers_run.Run(some, from_folder(photos), bar).measure(lambda: None)
 
 
 def scaleout(photos, folder):
-    some = ScaleoutPlan(asked=a_scaleout_document().plan, data=str(photos), out=folder)
+    asked = a_scaleout_document().plan
+    some = ScaleoutPlan(asked=asked, data=str(photos), model=asked.model, out=folder)
     scaleout_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
 
 

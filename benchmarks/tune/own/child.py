@@ -75,15 +75,15 @@ class UserPipeline:
           PipelineError: if nothing was chosen, or the code cannot be edited by machine.
         """
         chosen = gains_of(self._last).chosen
-        remedies = () if chosen is None else tuple(self._last.remedy(name) for name in chosen.contender.remedies)
-        edits = [edit for remedy in remedies for edit in remedy.edits]
-        files = {edit.place.file for edit in edits}
-        if chosen is None or not all(remedy.edits for remedy in remedies) or len(files) != 1:
-            raise PipelineError("the code is too involved for an edit by machine" if chosen else "nothing is faster")
-        [file] = files
+        if chosen is None:
+            raise PipelineError("nothing is faster")
+        edits = self._last.edits_of(chosen.contender)
+        if not edits:
+            raise PipelineError("the code is too involved for an edit by machine")
+        file = Path(edits[0].place.file)
         try:
-            source = source_of(Path(file))
-            return diff(source, edited(source, edits), name_from_here(Path(file)))
+            source = source_of(file)
+            return diff(source, edited(source, edits), name_from_here(file))
         except (OSError, UnicodeDecodeError, TooInvolved) as error:
             raise PipelineError(str(error)) from error
 

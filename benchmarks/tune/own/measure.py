@@ -78,6 +78,9 @@ class Run(LabRun[AdviceAsked, Trial]):
             raise UserError(f"{self._plan.pipeline}: {error}. See {log}.", exit_code=3) from error
         except JobRefused as error:
             raise UserError(str(error)) from error
+        except BaseException:  # `close` would wait for a child that measures
+            child.kill()
+            raise
         finally:
             child.close()
             if not keep_log:

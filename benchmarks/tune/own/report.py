@@ -97,9 +97,8 @@ def screens_of(document: AdviceDocument, gains: Gains, typed: str | None = None)
         text = f"nothing that was tried is significantly faster: {names}." if names else "nothing could be tried."
         return (Screen(heading=heading, verdict=(Line(label="SAME", text=text),), picture=picture, why=tuple(why)),)
     faster = faster_line(trial, gains.chosen)
-    change = Line(
-        label="NEXT", text=f"edit these lines, or apply {DIFF}, which lies beside the results:", code=faster.code
-    )
+    offered = f", or apply {DIFF}, which lies beside the results" if trial.edits_of(gains.chosen.contender) else ""
+    change = Line(label="NEXT", text=f"edit these lines{offered}:", code=faster.code)
     verdict = Line(label=faster.label, text=faster.text)
     return (Screen(heading=heading, verdict=(verdict,), picture=picture, why=tuple(why), next=(change,)),)
 

@@ -120,6 +120,21 @@ def test_a_gpu_that_keras_cannot_use_leaves_the_cpu_to_train(capsys, tmp_path, p
     assert json.loads((out / "results.json").read_text())["samples"]["device"] == "cpu" and set(on) == {CPU}
 
 
+def test_a_gpu_that_was_asked_for_and_is_not_there_is_one_line(capsys, tmp_path, photos, monkeypatch):
+    asked = []
+
+    class NoGpu(FakeChild):
+        def ask(self, method, *arguments, timeout_s):
+            asked.append(method)
+            raise JobRefused("there is no GPU that Keras can use here.")
+
+    monkeypatch.setattr("benchmarks.accuracy.measure.Child", NoGpu)
+    out = tmp_path / "out"
+    assert accuracy.main(["--data", str(photos), "--device", "gpu", "--out", str(out)]) == 3
+    assert capsys.readouterr().err == "--device gpu: there is no GPU that Keras can use here.\n"
+    assert asked == ["backend"] and not out.exists()
+
+
 def test_a_gpu_that_keras_can_use_trains(splits, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.accuracy.measure.Child", lambda *_: mock.Mock())
     monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))

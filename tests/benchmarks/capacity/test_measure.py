@@ -1,4 +1,4 @@
-"""What a plan of capacity measures, by a child that answers at once; and what it refuses to measure on."""
+"""What a plan of capacity measures, by a child that answers at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.lab import command
 from benchmarks.lab import run as lab_run
 from benchmarks.lab.child import JobRefused
 from benchmarks.lab.options import UserError
-from pipeline import from_arrays, from_folder
+from pipeline import from_folder
 from tests.builders import CONSTANTS, CUTS, a_capacity_document, a_measured_pool, a_scaleout_check_document
 
 BAR = command.progress_bar(Console(quiet=True))
@@ -62,10 +62,3 @@ def test_a_pipeline_that_no_service_can_serve_is_one_line(plan, photos, monkeypa
     with pytest.raises(UserError, match="^capacity: a service reads folders of files only$") as caught:
         measure.Run(plan, from_folder(photos), BAR).measure(lambda: None)
     assert caught.value.exit_code == 3
-
-
-def test_images_that_are_no_files_are_refused(plan, monkeypatch):
-    arrays = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    monkeypatch.setattr(measure, "read_source", lambda *arguments, **options: arrays)
-    with pytest.raises(UserError, match=r"^--data must be a folder of files, or generated:N\. Received: .*photos"):
-        measure.open_run(plan, BAR, Console(quiet=True))

@@ -274,6 +274,32 @@ class FakeCheck:
         pass
 
 
+def test_a_signal_ends_a_child_that_computes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    from benchmarks.devices import check as devices_check
+    from pipeline.commands import Stopped
+
+    ended = []
+
+    class Computing(FakeCheck):
+        def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+            if method == "compute":
+                raise Stopped(2)
+            return super().ask(method, *arguments, timeout_s=timeout_s)
+
+        def close(self) -> None:
+            ended.append("closed")
+
+        def kill(self) -> None:
+            ended.append("killed")
+
+    monkeypatch.setattr(devices_check, "Child", Computing)
+    with pytest.raises(Stopped):
+        check(Console(quiet=True))
+    assert ended == ["killed", "closed"]
+
+
 def test_a_device_that_does_not_compute_is_found_and_the_others_are_tried(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

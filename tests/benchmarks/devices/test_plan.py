@@ -96,6 +96,14 @@ def test_the_command_prints_one_line_and_ends_with_two(capsys: pytest.CaptureFix
     assert shown.out == "" and shown.err.count("\n") == 1 and "Did you mean 'mnist'" in shown.err
 
 
+def test_a_check_that_would_print_no_json_refuses_to(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        devices.main(["--check", "--json"])
+    assert refused.value.code == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.endswith("error: --check prints plain text: leave out --json.\n")
+
+
 def test_the_list_names_experiments_cases_and_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert devices.main(["--list"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from benchmarks.lab import child as child_module
-from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, kill_all
+from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, images_timeout_s, kill_all
 from pipeline.sources.arrays import from_arrays
 from profiles.devices import CPU, Device
 from tests.checks import have_ended, lives
@@ -279,3 +279,8 @@ def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
     finally:
         child.close()
     assert not lives(child.pid)
+
+
+def test_a_child_that_reads_many_images_may_take_longer():
+    assert [images_timeout_s(images) for images in (40, 6_000, 60_000)] == [300, 300, 3_000]
+    assert images_timeout_s(60_000, least_s=5_000) == 5_000

@@ -176,6 +176,50 @@ def test_a_child_that_cannot_be_replaced_leaves_all_out(group):
     assert [left_out.reason for left_out in group.left_out] == ["killed", "killed again", "killed again"]
 
 
+def test_a_child_opens_the_file_of_a_model_that_jobs_name_without_its_folder(monkeypatch, tmp_path):
+    opened = []
+
+    class Opens(FakeChild):
+        def ask(self, method, *arguments, timeout_s):
+            if method == "open_model":
+                opened.append(arguments)
+            return super().ask(method, *arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(rounds, "Child", Opens)
+    monkeypatch.setattr(FakeChild, "trouble", {})
+    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
+    jobs = [Job(variant="tf-data", config=VARIANTS["tf-data"], model=model) for model in ("net.keras", "other")]
+    group = Group(CPU, source, jobs, tmp_path / "log", {}, paths={"net.keras": "/home/anna/net.keras"})
+    group.open()
+    assert opened == [("net.keras", 32, "/home/anna/net.keras"), ("other", 32, None)]
+    assert list(group.models) == ["net.keras", "other"]
+
+
+def test_a_job_that_was_left_out_with_all_others_is_not_prepared_any_more(group):
+    FakeChild.trouble = {
+        ("prepare", "tf-data", None): ChildDied("killed"),
+        ("backend", None, None): ChildDied("killed again"),
+        ("prepare", "tf-data-cache", None): ChildDied("has ended"),
+    }
+    FakeChild.asked.clear()
+    for job in group.jobs:
+        group.prepare(job)
+    assert [left_out.reason for left_out in group.left_out] == ["killed", "killed again", "killed again"]
+    assert [variant for method, variant, _ in FakeChild.asked if method == "prepare"] == ["tf-data"]
+
+
+def test_a_new_child_has_the_model_of_jobs_that_are_added_later(group):
+    """As in a search, whose first pipeline may end the child before there are others."""
+    for job in group.jobs:
+        group.retire(job)
+    FakeChild.trouble = {("prepare", "first", None): ChildDied("killed")}
+    FakeChild.asked.clear()
+    for name in ("first", "second"):
+        group.add(Job(variant=name, config=VARIANTS["tf-data"], model="m"))
+    assert [method for method, *_ in FakeChild.asked] == ["prepare", "kill", "backend", "open_model", "prepare"]
+    assert variants(group) == ["second"]
+
+
 def cold_rounds(group):
     """The rounds of the cold windows of each variant."""
     return {

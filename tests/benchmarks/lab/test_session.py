@@ -130,6 +130,12 @@ def test_an_epoch_has_twenty_steady_steps_whatever_the_cores(
     assert facts.images == sample.epoch_images // sample.epochs
 
 
+def test_a_model_that_cannot_be_opened_is_refused_without_its_folder() -> None:
+    one = Session(parse_device("emulated:20000"), from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])))
+    with pytest.raises(Refused, match=r"^net\.keras does not exist\.$"):
+        one.open_model("net.keras", 8, "/nowhere/net.keras")
+
+
 def test_pages_that_cannot_be_dropped_are_a_refusal_and_files_are_left_warm(
     monkeypatch: pytest.MonkeyPatch, photos: Path
 ) -> None:

@@ -624,7 +624,7 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
-    monkeypatch.setattr(rounds, "_HANG_LEAST_S", 5.0)
+    monkeypatch.setattr(rounds, "HANG_LEAST_S", 5.0)
     run = run_of(workshop, function, "planted")
     run.prepare()
     process = psutil.Process(run._processes[function].pid)
@@ -634,6 +634,23 @@ def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, mo
     assert list(run.left_out) == [function] and re.fullmatch(reason, run.left_out[function])
     assert {name: len(measured.samples) for name, measured in run.measured.items()} == {"planted": 2}
     assert left_of(process.pid) == []
+
+
+def test_a_trial_of_many_images_gets_more_time_before_it_counts_as_hung(tmp_path, monkeypatch):
+    asked = []
+
+    class FakeProcess:
+        def ask(self, method, *arguments, timeout_s):
+            asked.append((method, timeout_s))
+            return {"images": 1, "wall_ns": 1}
+
+    monkeypatch.setattr(rounds, "rest", lambda process: True)
+    source, peer = from_arrays(small_photos(2), np.array([0, 1])), planted_peer("planted")
+    material = Material(source=source, sample=source, plain="", array_labels=(0,) * 8000)
+    run = PeerRun("prepared-float", [peer], material, Launcher(tmp_path, tmp_path, {}), cores=1)
+    run._processes, run._folders = {peer.name: FakeProcess()}, {peer.name: tmp_path}
+    run._try(peer, (None, False))
+    assert asked == [("open", 300), ("window", 400), ("window", 400)]
 
 
 def left_of(session: int) -> list[psutil.Process]:
@@ -954,6 +971,13 @@ def test_images_that_cannot_be_decoded_are_exit_code_3(photos, tmp_path, monkeyp
     assert peers.main(["--data", str(photos), "--out", str(tmp_path / "out")]) == 3
     assert capsys.readouterr().err == "the images cannot be decoded: ValueError: 3.jpg is damaged\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_photos_that_are_too_few_to_compare_work_on_are_refused(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "read_source", lambda *arguments, **others: from_folder(photos).take(15))
+    assert peers.main(["--data", "few", "--out", str(tmp_path / "out")]) == 2
+    said = "--data must have at least 16 photos: on fewer, the work of loaders cannot be compared. Received: 15.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_every_peer_is_listed(capsys):

@@ -27,7 +27,7 @@ def test_no_arguments_ask_for_the_default_set_on_generated_photos(tmp_path):
     request = read(tmp_path)
     assert tuple(request.variants) == DEFAULT
     assert request.data == "generated:2000"
-    assert request.models == ("cats-dogs-64",)
+    assert request.models == {"cats-dogs-64": "cats-dogs-64"}
     assert request.devices is None
     assert request.rounds == 5
     assert request.cold is False
@@ -90,6 +90,18 @@ def test_a_config_file_is_one_more_variant_beside_the_baseline(tmp_path):
     assert tuple(request.variants) == ("generator", "mine")
     # The size is the model's, whatever the file says.
     assert request.variants["mine"] == dataclasses.replace(mine, image_size=(64, 64))
+    asked = read(tmp_path, "--variants", "default", "--config", str(tmp_path / "mine.toml"))
+    assert tuple(asked.variants) == (*DEFAULT, "mine")
+
+
+def test_a_model_is_named_without_its_folder_which_results_do_not_keep(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "net.keras").touch()
+    net, other = str(tmp_path / "a" / "net.keras"), str(tmp_path / "b" / "net.keras")
+    assert read(tmp_path, "--model", f"cats-dogs-64,{net}").models == {"cats-dogs-64": "cats-dogs-64", "net.keras": net}
+    with pytest.raises(UserError, match=r"^--model: two files are called net\.keras, .* Rename one\.$"):
+        read(tmp_path, "--model", f"{net},{other}")
 
 
 def test_devices_are_read(tmp_path):

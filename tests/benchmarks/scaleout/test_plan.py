@@ -69,6 +69,13 @@ def test_what_is_wrong_is_refused_in_one_line(words):
     assert "\n" not in str(caught.value) and caught.value.exit_code == 2
 
 
+def test_a_plan_keeps_the_file_of_a_model_without_its_folder(tmp_path):
+    net = tmp_path / "net.keras"
+    net.touch()
+    plan = planned("--model", str(net))
+    assert isinstance(plan, Plan) and (plan.model, plan.asked.model) == (str(net), "net.keras")
+
+
 def test_a_plan_holds_what_was_asked():
     plan = planned(
         *("--data", "folder/photos", "--device", "emulated:5000", "--goal", "0.8", "--network", "10gbit"),

@@ -28,7 +28,6 @@ from benchmarks.scaling.measure import core_order
 from benchmarks.scaling.plan import AXES, FIGURES, Plan, PointResult, cores_up_to, files_up_to
 from benchmarks.scaling.report import KIND, derive
 from pipeline.commands.terminal import Stopped
-from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
 from pipeline.variants import VARIANTS
 from profiles.report import load, write
@@ -273,12 +272,6 @@ def test_every_class_keeps_a_photo_however_few_it_has(photos, tmp_path):
     assert sorted(copy_photos(source, 4, tmp_path / ".copies").labels) == [0, 0, 1, 2]
     with pytest.raises(UserError, match="at most as many classes as the shortest list has files, 2. Received: 3"):
         copy_photos(source, 2, tmp_path / ".others")
-
-
-def test_photos_that_are_no_files_are_refused_in_one_line(tmp_path):
-    arrays = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    with pytest.raises(UserError, match="--data must be a folder of files, or generated:N. Received: "):
-        copy_photos(arrays, 4, tmp_path / "copies")
 
 
 def test_large_photos_are_fewer_and_no_room_is_said(photos, tmp_path, monkeypatch):

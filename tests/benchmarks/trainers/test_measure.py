@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
+from benchmarks.lab import child as lab_child
 from benchmarks.lab import command
 from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
@@ -33,15 +34,19 @@ class FakeChild:
     living: ClassVar[list[FakeChild]] = []
     places: ClassVar[list[Place]] = []
     environments: ClassVar[list[dict[str, str]]] = []
+    timeouts_s: ClassVar[set[float]] = set()
+    models: ClassVar[set[str]] = set()
 
     def __init__(self, session, device, log, asked, source, place, *, environment):
         self._place, self._killed = place, threading.Event()
         FakeChild.living.append(self)
         FakeChild.places.append(place)
         FakeChild.environments.append(environment)
+        FakeChild.models.add(asked.model)
         log.write_text("said")
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        self.timeouts_s.add(timeout_s)
         trouble = self.trouble.get((method, self._place.process))
         if trouble == "hang":
             assert self._killed.wait(30)
@@ -68,12 +73,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_SETTLE_S", 0.05)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     FakeChild.trouble, FakeChild.living, FakeChild.places, FakeChild.environments = {}, [], [], []
+    FakeChild.timeouts_s, FakeChild.models = set(), set()
 
 
 def a_run(photos, out, *subjects: str) -> Run:
     asked = a_trainers_document(*(a_measured_trainers(subject) for subject in subjects)).plan
     asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=1))
-    plan = Plan(asked=asked, data=str(photos), out=out)
+    plan = Plan(asked=asked, data=str(photos), model="/home/anna/net.keras", out=out)
     return Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
 
 
@@ -86,6 +92,20 @@ def test_every_subject_is_measured_once_a_round_in_all_of_its_processes(photos, 
     assert rounds == [1, 2, 3]
     assert [len(subject.epochs) for subject in document.samples.subjects] == [3, 6]
     assert not document.left_out and not FakeChild.living and not list(tmp_path.iterdir())
+
+
+def test_children_open_the_model_as_it_was_typed_and_the_document_keeps_its_name(photos, tmp_path):
+    run = a_run(photos, tmp_path, "jax-processes")
+    run.measure(lambda: None)
+    assert FakeChild.models == {"/home/anna/net.keras"}
+    assert run.document(complete=True).plan.model == "cats-dogs-64"
+
+
+def test_long_epochs_get_more_time_before_they_count_as_hung(photos, tmp_path, monkeypatch):
+    """A request trains for two epochs of 40 photos, which each of two processes may decode."""
+    monkeypatch.setattr(lab_child, "_LEAST_IMAGES_PER_SEC", 0.4)
+    a_run(photos, tmp_path, "jax-processes").measure(lambda: None)
+    assert FakeChild.timeouts_s == {400}
 
 
 def test_the_processes_of_a_subject_meet_at_one_port(photos, tmp_path):
@@ -132,11 +152,12 @@ def test_the_other_subjects_go_on(photos, tmp_path):
 
 
 def test_a_refusal_of_all_processes_is_said_once(photos, tmp_path):
-    FakeChild.trouble = dict.fromkeys([("start", 0), ("start", 1)], JobRefused("the model takes no photos"))
+    refused = JobRefused("/home/anna/net.keras takes no photos")
+    FakeChild.trouble = dict.fromkeys([("start", 0), ("start", 1)], refused)
     run = a_run(photos, tmp_path, "jax-processes")
     run.measure(lambda: None)
     [left_out] = run.document(complete=True).left_out
-    assert left_out.reason == "the model takes no photos"
+    assert left_out.reason == "cats-dogs-64 takes no photos"  # the document's name of the model
 
 
 def test_a_process_that_cannot_be_started_ends_the_others(photos, tmp_path, monkeypatch):

@@ -28,11 +28,14 @@ REFUSED = {
     ("--only", "mirror"): "--only: 'mirror' is not known. Did you mean 'mirrored'?",
     ("--only", ","): "--only needs at least one name. Received: ','.",
     ("--variant", "generator"): "--variant: 'generator' is not known.",
+    ("--variant", "tf-data,tf-data-composed"): "--variant must be one name. Received: tf-data,tf-data-composed.",
     ("--config", "nowhere.toml"): "--config nowhere.toml cannot be read: No such file or directory.",
     ("--batch-size", "0"): "`batch_size` must be",
     ("--set", "workers"): "--set needs FIELD=VALUE, such as workers=4. Received: 'workers'.",
     ("--set", "service=local:1"): "service must be none. Received: local:1.",
     ("--set", "cache=memory"): "cache must be none. Received: memory.",
+    ("--set", "output_dtype=uint8"): "output_dtype must be float32, and augment_at not device. Received: uint8 and",
+    ("--variant", "tf-data-device-augment"): "augment_at not device. Received: float32 and device.",
     ("--plant", "1"): "--plant must be PROCESS:MS, a process from 0 to 1 and 1 to 10000 milliseconds. Received: 1.",
     ("--plant", "2:50"): "--plant must be PROCESS:MS, a process from 0 to 1",
     ("--plant", "0:0"): "--plant must be PROCESS:MS, a process from 0 to 1",
@@ -54,6 +57,11 @@ def test_a_file_with_another_loader_is_refused(tmp_path):
         a_plan("--config", str(tmp_path / "other.toml"))
 
 
+def test_a_place_of_augmentation_that_nothing_uses_is_taken():
+    words = ("--variant", "tf-data-device-augment", "--set", "augmentation=false")
+    assert a_plan(*words).asked.config.augmentation is None
+
+
 def test_a_variant_and_a_file_are_not_both_taken(capsys):
     with pytest.raises(SystemExit):
         a_plan("--variant", VARIANT, "--config", "tuned.toml")
@@ -73,6 +81,13 @@ def test_options_are_in_the_plan():
     assert asked.subjects == ("one-jax", "jax-processes")
     assert (asked.config.batch_size, asked.config.decode, asked.trainers) == (8, "scaled", 3)
     assert asked.planted == Planted(process=2, delay_ms=50)
+
+
+def test_a_plan_keeps_the_file_of_a_model_without_its_folder(tmp_path):
+    net = tmp_path / "net.keras"
+    net.touch()
+    plan = a_plan("--model", str(net))
+    assert (plan.model, plan.asked.model) == (str(net), "net.keras")
 
 
 def test_one_iterator_for_all_epochs_is_not_taken_as_its_images_are_of_no_epoch():

@@ -68,6 +68,16 @@ def test_a_comparison_as_it_is_printed():
     assert printed(a_run()).startswith(TABLE)
 
 
+def test_of_many_processes_the_first_table_has_the_range_of_what_they_wait():
+    measured = a_measured_trainers("jax-processes", 8)
+    epochs = tuple(
+        dataclasses.replace(epoch, wait_ns=(0,) * 4) if epoch.process == 0 else epoch for epoch in measured.epochs
+    )
+    lines = printed(a_trainers_document(dataclasses.replace(measured, epochs=epochs))).splitlines()
+    assert " 0%-20% " in lines[2]
+    assert [line.split()[3] for line in lines if line[:1].isdigit()] == ["0%", *["20%"] * 7]
+
+
 def test_the_straggler_is_named_with_what_it_takes_longer():
     measured = a_measured_trainers("jax-processes", 2)
     epochs = tuple(

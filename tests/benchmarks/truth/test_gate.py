@@ -11,7 +11,7 @@ import pytest
 from benchmarks.gate import processes
 from benchmarks.gate.samples import Process
 from benchmarks.lab.show import show
-from benchmarks.truth import gate
+from benchmarks.truth import gate, gate_faults
 from benchmarks.truth.__main__ import main
 from benchmarks.truth.gate_faults import Fault, faults
 from benchmarks.truth.promises import GATE_PARTS
@@ -143,6 +143,32 @@ def test_a_fault_with_another_exit_code_is_found(monkeypatch, tmp_path, capsys):
     assert "no data" in capsys.readouterr().out
     (check,) = json.loads((tmp_path / "results.json").read_text())["checks"]
     assert (check["truth"], check["measured"], check["holds"]) == (3, 1, False)
+
+
+def test_a_signal_ends_the_gate_of_a_fault(tmp_path, monkeypatch):
+    class Waits:
+        """A process that is waited for until a signal comes."""
+
+        killed = False
+
+        def __init__(self, *words, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            assert self.killed  # a real one is waited for here
+
+        def wait(self, timeout=None):
+            raise Stopped(2)
+
+        def kill(self):
+            self.killed = True
+
+    monkeypatch.setattr(gate_faults.subprocess, "Popen", Waits)
+    with pytest.raises(Stopped):
+        gate_faults._run(tmp_path, "compare")
 
 
 def test_no_fault_may_end_with_1():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,6 +52,16 @@ def test_verdicts_must_be_right_and_must_not_hide(
     assert "35% of an epoch is loading, input-bound" in shown
     assert ("2 of 2 figures are as near to the truth as promised." in shown) is held
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_neighbour_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives, sleeps = iter([True, True, False]), iter([1, 2])
+    parent = SimpleNamespace(is_alive=lambda: next(lives))
+    monkeypatch.setattr(verdicts.multiprocessing, "parent_process", lambda: parent)
+    monkeypatch.setattr(verdicts, "_STAYS_S", (0.0, 0.0))
+    monkeypatch.setattr(verdicts.clock, "sleep_until_ns", lambda at_ns: next(sleeps))
+    verdicts._come_and_go(0.5)
+    assert list(sleeps) == []
 
 
 @pytest.mark.slow

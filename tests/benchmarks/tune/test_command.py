@@ -143,6 +143,11 @@ def test_names_of_the_small_space_are_all_different():
         (["--model", "cats-dogs-65"], "--model 'cats-dogs-65' is not a model. Did you mean 'cats-dogs-64'?"),
         (["--device", "emulated:fast"], "--device: emulated:RATE needs images per second"),
         (["--classes", "1"], "--classes must be at least 2. Received: 1."),
+        (
+            ["--classes", "3"],
+            "--classes needs --pipeline: the images of --data have classes of their own. Leave it out.",
+        ),
+        (["--check", "--classes", "3"], "--classes needs --pipeline: the images of --data have classes of their own."),
         (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
         (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
         (["--data", "nowhere"], "nowhere does not exist."),
@@ -217,6 +222,14 @@ def test_what_is_printed_says_what_was_chosen_and_what_was_not():
     ):
         assert part in text
     assert max(len(line) for line in printed(searched()).splitlines()) <= 80
+
+
+def test_the_heading_of_the_ratios_names_whom_they_are_against():
+    assert "img/s of AUTOTUNE " in printed(searched())
+    alone = a_measured_pipeline(name_of(COMPOSED), 1000.0, COMPOSED)
+    headings = printed(a_search_document(alone, {"subjects": (alone,)})).splitlines()[1:5]
+    assert [line.strip() for line in headings[:3]] == ["of scaled,", "composed,", "2 calls,"]
+    assert " img/s prefetch 2 " in headings[3]
 
 
 def test_a_pipeline_that_stands_above_the_chosen_one_is_explained():

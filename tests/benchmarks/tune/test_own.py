@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import keras
@@ -15,15 +16,20 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
+from benchmarks.lab.command import progress_bar
 from benchmarks.tune.own import child as own_child
+from benchmarks.tune.own import measure as own_measure
 from benchmarks.tune.own.child import PipelineError, UserPipeline, call
 from benchmarks.tune.own.report import KIND, derive
+from benchmarks.tune.plan import AdvicePlan
+from pipeline.commands import Stopped
 from profiles.devices import parse_device
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.remedies import AS_WRITTEN, Trial, Untried, gains_of, turns
+from profiles.remedies import AS_WRITTEN, Edit, Trial, Untried, gains_of, turns
 from profiles.remedies.room import Room
 from profiles.report.document import LeftOut, load, write
+from profiles.stages.places import Place
 from tests.builders import a_trial, an_advice_document, samples_at
 from tests.planted import planted
 
@@ -224,6 +230,49 @@ def test_the_first_screen_has_the_gain_the_code_and_rates_whose_ratio_is_that_ga
     assert [line.label for line in (*screen.verdict, *screen.why, *screen.next)] == ["FASTER", "NOT TRIED", "NEXT"]
     assert screen.verdict[0].text.startswith("1.50x (1.50 to 1.50) with b, ") and screen.next[0].code == ("code of b",)
     assert [bar.cells for bar in screen.picture.bars] == [("100", "1.00x"), ("150", "1.50x")]
+
+
+def test_a_signal_ends_a_child_that_measures_at_once(tmp_path, monkeypatch):
+    ended = []
+
+    class Measuring:
+        def __init__(self, *arguments):
+            pass
+
+        def ask(self, method, *arguments, timeout_s):
+            if method == "advance_pipeline":
+                raise Stopped(2)
+
+        def close(self):
+            ended.append("closed")
+
+        def kill(self):
+            ended.append("killed")
+
+    monkeypatch.setattr(own_measure, "Child", Measuring)
+    asked = an_advice_document(Trial()).plan
+    plan = AdvicePlan(asked=asked, pipeline=asked.pipeline, model=asked.model, out=tmp_path)
+    with pytest.raises(Stopped):
+        own_measure.Run(plan, progress_bar(Console(quiet=True))).measure(lambda: None)
+    assert ended == ["killed", "closed"] and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "offered"),
+    [({"b": "mine.py", "c": "mine.py"}, True), ({"b": "mine.py", "c": "other.py"}, False), ({"b": "mine.py"}, False)],
+    ids=["one file", "two files", "no edit of one"],
+)
+def test_a_diff_is_offered_where_all_edits_are_of_one_file(files, offered):
+    trial = a_trial({AS_WRITTEN: samples_at(*[100] * 4), "b + c": samples_at(*[200] * 4)})
+    edits = {
+        name: (Edit(place=Place(file=file, line=1, end_line=1, end_column=9), kind="behind", text=".cache()"),)
+        for name, file in files.items()
+    }
+    remedies = tuple(replace(remedy, edits=edits.get(remedy.name, ())) for remedy in trial.remedies)
+    document = an_advice_document(replace(trial, remedies=remedies))
+    [screen] = KIND.screens(document, derive(document), None)
+    assert screen.next[0].text.startswith("edit these lines")
+    assert ("tuned.diff" in screen.next[0].text) is offered
 
 
 def test_where_nothing_is_faster_the_first_screen_says_so():

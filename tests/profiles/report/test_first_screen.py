@@ -63,6 +63,13 @@ def test_the_verdict_comes_first_then_the_fastest_and_the_limit_then_the_picture
     assert max(map(len, text.splitlines()[:-1])) <= 80
 
 
+def test_the_file_of_a_model_is_named_without_its_folder_and_what_to_type_says_so() -> None:
+    results = (with_subject(result, model="net.keras", training=FACTS) for result in (a_result(), FAST))
+    text = shown(a_measurement_document(*results))
+    assert "as tf.data code (--model with its folder):" in words(text)
+    assert text.splitlines()[-1].strip().endswith("--model net.keras")
+
+
 def test_times_are_the_ratio_of_the_rates_that_are_shown() -> None:
     text = shown(a_main_job(a_result(), FAST))
     rows = re.findall(r"^(\S+)(?: \(baseline\))? +([\d,]+) +(\d\.\d\d)x", text, flags=re.MULTILINE)
