@@ -38,6 +38,15 @@ def value_of(text: str, before: str = "") -> object:
         ("A", "A = A", Unknown("A")),
         ("A", "A = 1\nA += 1", Unknown("A")),
         ("A", "for A in (1, 2): pass", Unknown("A")),
+        ("A", "A = dict(a=1)\nA['b'] = 2", Unknown("A")),
+        ("A", "A = dict(a=[1])\nA['a'][0] = 2", Unknown("A")),
+        ("A", "A = dict(a=1)\nA.update(b=2)", Unknown("A")),
+        ("A", "A = [1]\nif x:\n    A.append(2)", Unknown("A")),
+        ("A", "A = dict(a=1)\ndel A['a']", Unknown("A")),
+        ("A", "def f():\n    A['b'] = 2\nA = dict(a=1)\nf()", Unknown("A")),
+        ("A", "def f():\n    A = {}\n    A['b'] = 2\nA = dict(a=1)", {"a": 1}),
+        ("A", "A = 1\ndef f():\n    global A\n    A = 2\nf()", Unknown("A")),
+        ("A", "def f():\n    global A\n    A = 2\nA = 1\nf()", Unknown("A")),
         ("1 / 0", "", Unknown("1 / 0")),
         ("open('x')", "", Unknown("open('x')")),
     ],
@@ -50,6 +59,27 @@ def test_an_argument_of_a_function_is_not_the_name_outside() -> None:
     script = Script("SIZE = 3\ndef load(SIZE):\n    return SIZE\ndef other():\n    return SIZE\n")
     load, other = (node.body[0].value for node in script.tree.body if isinstance(node, ast.FunctionDef))
     assert (script.value(load), script.value(other)) == (Unknown("SIZE"), 3)
+
+
+def test_an_inner_function_changes_the_name_of_its_outer_one() -> None:
+    text = "def load():\n    A = 1\n    def change():\n        nonlocal A\n        A = 2\n    change()\n    return A\n"
+    script = Script(text)
+    [returned] = [node.value for node in ast.walk(script.tree) if isinstance(node, ast.Return)]
+    assert returned is not None and script.value(returned) == Unknown("A")
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        ("opts['horizontal_flip'] = True", "ImageDataGenerator(**opts)"),
+        ("opts.update(horizontal_flip=True)", "ImageDataGenerator(**opts)"),
+        ("g.horizontal_flip = True", "g"),
+    ],
+)
+def test_settings_that_are_changed_after_they_were_written_are_not_dropped(change: str, call: str) -> None:
+    made = "opts = dict(rescale=1 / 255)\ng = ImageDataGenerator(rescale=1 / 255)"
+    loaders, [stays] = loaders_of(Script(f"{FLOW}{made}\n{change}\na = {call}.flow_from_directory('x')\n"))
+    assert loaders == [] and "only known when the script runs" in stays.reason
 
 
 def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understood() -> None:
