@@ -86,13 +86,13 @@ class Script:
         self._changing: dict[str, set[Scope]] = {}
         for node in ast.walk(self.tree):
             if (changed := _changed(node)) is not None:
-                self._note_change(changed, node, self._owner(changed, node))
+                self._note_change(changed, node, self.owner(changed, node))
             elif isinstance(node, ast.Global):
                 for name in node.names:
                     self._note_change(name, node, self.tree)
             elif isinstance(node, ast.Nonlocal):
                 for name in node.names:
-                    self._note_change(name, node, self._owner(name, self.scope_of(node)))
+                    self._note_change(name, node, self.owner(name, self.scope_of(node)))
 
     def _note_change(self, name: str, node: ast.AST, owner: Scope) -> None:
         self._given.setdefault(owner, {}).setdefault(name, []).append(None)
@@ -116,12 +116,12 @@ class Script:
         changed_elsewhere = self._changing.get(name, set()) - {self.scope_of(node)}
         if not changed_elsewhere and (before := self._set_right_before(name, node)) is not None:
             return before
-        scope = self._owner(name, node)
+        scope = self.owner(name, node)
         values = self._given.get(scope, {}).get(name, [None])
         is_argument = not isinstance(scope, ast.Module) and name in _arguments(scope)
         return values[0] if len(values) == 1 and not is_argument else None
 
-    def _owner(self, name: str, node: ast.AST) -> Scope:
+    def owner(self, name: str, node: ast.AST) -> Scope:
         """Returns the scope whose name a node uses: the innermost one that sets the name, or the module."""
         scope = self.scope_of(node)
         while not isinstance(scope, ast.Module):

@@ -91,8 +91,8 @@ def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understoo
         "    train = gen.flow_from_directory(folder(), (80, 60), 'grayscale', batch_size=batch, subset='training')\n"
         "    return train\n"
     )
-    [loader], stays = loaders_of(Script(text))
-    assert stays == []
+    [loader], [goes_on] = loaders_of(Script(text))
+    assert (goes_on.line, goes_on.what) == (6, "return train")
     assert (loader.name, loader.line, loader.method) == ("train", 5, "flow_from_directory")
     assert loader.passed == (("directory", "folder()"), ("batch_size", "batch"))
     assert (loader.directory, loader.image_size, loader.channels, loader.part) == (None, (80, 60), 1, (0.25, 1.0))
@@ -161,6 +161,53 @@ def test_what_the_script_does_with_an_iterator_is_kept_or_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("use", "what"),
+    [
+        ("def get():\n    return a", "return a"),
+        ("mine(a)", "mine(a)"),
+        ("mine(data=a)", "mine(a)"),
+        ("both = a, 1", "a"),
+        ("parts = {'train': a}", "a"),
+        ("self.train = a", "a"),
+        ("b = a", "a"),
+        ("model.fit(b, validation_data=a if x else None)", "a"),
+    ],
+)
+def test_data_that_go_on_under_another_name_are_told(use: str, what: str) -> None:
+    [loader], [stays] = loaders_of(Script(f"{FLOW}a: object = ImageDataGenerator().flow_from_directory('x')\n{use}\n"))
+    assert (loader.name, stays.what) == (
+        "a",
+        what,
+    ) and "it goes on from here: put `.repeat()` behind it" in stays.reason
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["model.fit(b, validation_data=a)", "model.predict(a)", "len(a)", "print(f'{a}')", "if a is None:\n    pass", "a"],
+)
+def test_uses_that_a_dataset_allows_are_not_told(use: str) -> None:
+    assert loaders_of(Script(f"{FLOW}a = ImageDataGenerator().flow_from_directory('x')\n{use}\n"))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("return {}", "return flow(...)"),
+        ("self.train = {}", "flow(...)"),
+        ("first = {}, 1", "flow(...)"),
+        ("mine({})", "mine(flow(...))"),
+        ("x, y = next({})", "next(flow(...))"),
+        ("for x, y in {}:\n        break", "for ... in flow(...)"),
+        ("global train\n    train = {}", "global train"),
+    ],
+)
+def test_data_without_a_name_of_their_own_are_told_where_a_dataset_is_another_thing(text: str, what: str) -> None:
+    made = text.format("ImageDataGenerator().flow(x, y)")
+    [_], [stays] = loaders_of(Script(f"{FLOW}def load(self, x, y):\n    {made}\n"))
+    assert stays.what == what
+
+
+@pytest.mark.parametrize(
     ("call", "expected"),
     [
         ("fit(a, epochs=5, validation_data=b, validation_steps=50)", ["b"]),
@@ -216,8 +263,8 @@ def test_a_name_that_is_given_twice_is_what_was_given_right_before() -> None:
         "        data = g.flow_from_directory('b')\n"
         "    return data\n"
     )
-    loaders, stays = loaders_of(Script(text))
-    assert stays == []
+    loaders, [goes_on] = loaders_of(Script(text))
+    assert (goes_on.line, goes_on.what) == (9, "return data")
     assert [(loader.name, loader.draws.rotation) for loader in loaders] == [("data", 10.0), ("data_8", 0.0)]
 
 
