@@ -35,17 +35,19 @@ _CHANNELS = {"rgb": 3, "grayscale": 1}
 INTERPOLATIONS = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "lanczos": "lanczos3"}
 _FILL_MODES = ("nearest", "reflect", "constant")  # the period of "wrap" is a pixel shorter in SciPy than in TensorFlow
 _CLASS_MODES = ("categorical", "binary", "sparse", "input", None)
+# An array, as Keras has it: `labels == 0` of a list is one False.
+_LABELS = "tf.constant(labels, tf.int32).numpy()"
 # What a script may read of an iterator of Keras', with the expression that a dataset of tf.data gets it by.
 ATTRIBUTES = {
     "batch_size": "{batch_size}",
     "class_indices": "{{name: label for label, name in enumerate(names)}}",
     "class_names": "names",
-    "classes": "labels",
+    "classes": _LABELS,
     "file_paths": "paths",
     "filenames": "[os.path.relpath(path, directory) for path in paths]",
     "filepaths": "paths",
     "image_shape": "({height}, {width}, {channels})",
-    "labels": "labels",
+    "labels": _LABELS,
     "n": "len(paths)",
     "num_classes": "len(names)",
     "samples": "len(paths)",

@@ -112,6 +112,15 @@ def test_the_equivalent_reads_what_keras_reads(name: str, photos: Path, tmp_path
     assert min(compared.after) > 0 and len(compared.before) == 3
 
 
+def test_labels_are_an_array_as_of_keras(photos: Path, tmp_path: Path) -> None:
+    made = f"ImageDataGenerator().flow_from_directory({str(photos)!r}, (8, 8), shuffle=False)"
+    module = module_of(f"{FLOW}a = {made}\nprint(a.classes, a.labels)\n", tmp_path)
+    ours, theirs = module.a(str(photos)), _legacy.ImageDataGenerator().flow_from_directory(str(photos), shuffle=False)
+    for name in ("classes", "labels"):
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
 def test_a_wrong_equivalent_is_found(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Planted: the written module does not augment, and reads the images at another interpolation."""
     text = f"{FLOW}a = ImageDataGenerator(rotation_range=60).flow_from_directory({str(photos)!r}, (24, 24))\n"
@@ -252,7 +261,7 @@ def test_the_patched_script_trains_and_prints_what_it_printed(migrated) -> None:
     assert (before.returncode, after.returncode) == (0, 0), after.stderr[-2000:]
     lines = [done.stdout.splitlines()[-1] for done in (before, after)]
     assert (
-        lines[0].startswith("{'discs': 0, 'stripes': 1} 40 [0 0 0] 2 ") and lines[0].split()[:5] == lines[1].split()[:5]
+        lines[0].startswith("{'discs': 0, 'stripes': 1} 40 [0 0 0] 2 ") and lines[0].split()[:9] == lines[1].split()[:9]
     )
 
 
