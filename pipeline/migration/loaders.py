@@ -6,7 +6,7 @@ What each argument does: Keras, `src/legacy/preprocessing/image.py` and `src/uti
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,6 +284,8 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
     else:
         _check_dataset(call)
     variable = _variable(script, node)
+    if method not in FLOWS and any(_is_cached(script, use) for use in _loads(script, variable, node)):
+        raise NoEquivalent("the script caches it already")
     name = variable or f"images_{node.lineno}"
     if name in taken:
         name = f"{name}_{node.lineno}"
@@ -342,6 +344,16 @@ def _check_dataset(call: Mapping[str, Any]) -> None:
         raise NoEquivalent(f"`format={call['format']!r}` is no tf.data")
 
 
+def _is_cached(script: Script, node: ast.expr) -> bool:
+    """Whether a script caches what an expression gives, also behind other methods, as `data.map(f).cache()` does."""
+    above = script.parent(node)
+    while isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is node):
+        if isinstance(above, ast.Attribute) and above.attr == "cache":
+            return True
+        node, above = above, script.parent(above)
+    return False
+
+
 def _draws(generator: Mapping[str, Any]) -> Draws:
     zoom = generator.get("zoom_range", 0.0)
     brightness = generator.get("brightness_range")
@@ -394,7 +406,7 @@ def _uses(
     """Returns where steps are counted, which attributes are read, and what a person has to change.
 
     Args:
-      variable: the name of the data; None where the script uses the call itself.
+      variable: as in `_loads`.
     """
     repeated: list[ast.expr] = []
     attributes, by_hand = set(), []
@@ -404,8 +416,7 @@ def _uses(
     def change(node: ast.expr | ast.stmt, what: str, reason: str) -> None:
         by_hand.append(Stays(line=node.lineno, what=what, reason=reason))
 
-    nodes: Iterable[ast.expr] = [call] if variable is None else _loads(script, variable, call)
-    for node in nodes:
+    for node in _loads(script, variable, call):
         above = script.parent(node)
         if isinstance(above, ast.keyword):
             above = script.parent(above)
@@ -440,12 +451,19 @@ def _uses(
     return tuple(repeated), tuple(sorted(attributes)), by_hand
 
 
-def _loads(script: Script, variable: str, call: ast.Call) -> Iterator[ast.Name]:
-    """Yields where a script uses the name of what a call returns, also in functions inside of the name's scope."""
+def _loads(script: Script, variable: str | None, call: ast.Call) -> Iterator[ast.expr]:
+    """Yields where a script uses what a call returns: its name, also in functions inside of the name's scope.
+
+    Args:
+      variable: the name; None where the script uses the call itself.
+    """
+    if variable is None:
+        yield call
+        return
     for node in ast.walk(script.tree):
         if not (isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load)):
             continue
-        if script.owner(variable, node) is script.scope_of(call):
+        if script.owner(node.id, node) is script.scope_of(call):
             yield node
 
 

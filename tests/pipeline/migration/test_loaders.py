@@ -135,6 +135,22 @@ def test_code_of_ones_own_and_tables_stay(text: str, what: str) -> None:
     assert loaders == [] and stays.what == what
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = {}\na = a.cache().shuffle(1000).prefetch(2)",
+        "a = {}\nb = a.map(f).cache('file')",
+        "a = {}.cache()",
+        "a = {}\ndef get():\n    return a.cache()",
+    ],
+)
+def test_a_dataset_that_the_script_caches_gets_no_second_cache(text: str) -> None:
+    loaders, [stays] = loaders_of(Script(text.format("image_dataset_from_directory('x')")))
+    assert loaders == [] and stays.reason == "the script caches it already"
+    other = text.format("image_dataset_from_directory('x')").replace("cache", "batch")
+    assert [loader.method for loader in loaders_of(Script(other))[0]] == ["image_dataset_from_directory"]
+
+
 def test_a_flow_of_another_object_is_none() -> None:
     assert loaders_of(Script("graph.flow(a)\nriver = River()\nriver.flow_from_directory('x')\n")) == ([], [])
 
