@@ -19,6 +19,7 @@ from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
 from pipeline.service.account import usable_cores
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.source import ImageSource
+from pipeline.sources.stored import MappedImages
 from pipeline.stages.batching import batches_per_call, yields_batches
 from pipeline.text import printable
 
@@ -189,10 +190,10 @@ def _cached(config: PipelineConfig, source: ImageSource, whole: ImageSource) -> 
 
 
 def _in_ram(source: ImageSource, whole: ImageSource, folders: list[Path]) -> ImageSource:
+    if source.records is not None or isinstance(source.arrays, MappedImages):
+        raise UnavailableError("only files of single images are copied to the RAM disk, not copies in large files")
     if source.arrays is not None:
         raise UnavailableError("arrays are in memory already")
-    if source.records is not None:
-        raise UnavailableError("only files of single images are copied to the RAM disk, not TFRecord files")
     if not RAM_DISK.is_dir() or not os.access(RAM_DISK, os.W_OK):
         raise UnavailableError(f"there is no RAM disk at {RAM_DISK}")
     folders.append(scratch_folder(RAM_DISK))

@@ -612,8 +612,13 @@ def test_a_loader_that_cannot_read_records_says_so(copies):
     config = PipelineConfig(loader="image_data_generator", augment_with="keras_generator", augmentation=None)
     with pytest.raises(UnavailableError, match="^image_data_generator cannot read TFRecord files$"):
         build(config, copies("records"))
-    with pytest.raises(UnavailableError, match="^only files of single images are copied to the RAM disk"):
-        build(PipelineConfig(location="ram"), copies("records"))
+
+
+@pytest.mark.parametrize("form", ["raw", "records"])
+def test_a_copy_in_large_files_is_not_copied_to_the_ram_disk(form, copies):
+    expected = "^only files of single images are copied to the RAM disk, not copies in large files$"
+    with pytest.raises(UnavailableError, match=expected):
+        build(PipelineConfig(location="ram"), copies(form))
 
 
 def test_a_part_of_records_is_found_by_where_it_lies(copies):
