@@ -95,7 +95,10 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
     hopeless = [loader for loader in loaders if loader.method not in FLOWS and loader.name not in cached]
     for loader in hopeless:
         reason = "tf.data already, decoding in parallel; what else helps: `unstall` before the script"
-        if not arguments.no_compare and loader.directory is not None:
+        comparison = compared.get(loader.name)
+        if isinstance(comparison, str):
+            reason = f"{comparison}; {reason}"
+        elif comparison is not None:
             reason = f"its decoded images do not fit into {_MEMORY_RATIO:.0%} of the free memory; {reason}"
         stays.append(Stays(line=loader.line, what=loader.method, reason=reason))
     loaders = [loader for loader in loaders if loader not in hopeless]

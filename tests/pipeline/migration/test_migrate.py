@@ -310,6 +310,17 @@ def test_a_folder_that_keras_refuses_is_told_and_the_rest_is_written(
     assert "def a(directory):" in (tmp_path / "fix.diff").read_text()
 
 
+def test_a_folder_that_cannot_be_read_is_told_and_no_memory_is_blamed(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (tmp_path / "data.py").write_text("import keras\na = keras.utils.image_dataset_from_directory('no/where')\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", "data.py"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "STAYS data.py:2 image_dataset_from_directory: no/where: " in printed
+    assert "tf.data already" in printed and "memory" not in printed
+
+
 def test_names_in_a_script_become_no_code(tmp_path: Path) -> None:
     hostile = 'x\');import os;os.abort()#\n"""'
     call = f"flow_from_directory({hostile!r}, (8, 8), classes=[{hostile!r}])"
