@@ -671,8 +671,10 @@ def test_arrays_in_memory_cannot_be_written():
 
 def test_photos_in_the_place_of_a_copy_are_refused_with_the_command_that_makes_one(few):
     script = script_of(dataclasses.replace(BASE, storage="raw"), few)
-    with pytest.raises(FileNotFoundError, match=r"no prepared copy.*unstall materialize --data .* --out COPY --as raw"):
-        script["make_dataset"](str(few.root), training=False)
+    for folder, given in ((str(few.root), few.root), ("my photos", "'my photos'")):
+        command = f"no prepared copy.*unstall materialize --data {given} --out COPY --as raw"
+        with pytest.raises(FileNotFoundError, match=command):
+            script["make_dataset"](folder, training=False)
 
 
 def test_a_folder_without_images_is_named(few, tmp_path):

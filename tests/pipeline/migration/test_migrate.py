@@ -321,6 +321,19 @@ def test_a_folder_that_cannot_be_read_is_told_and_no_memory_is_blamed(
     assert "tf.data already" in printed and "memory" not in printed
 
 
+def test_what_to_type_next_may_be_pasted_into_a_shell(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    (tmp_path / "my train.py").write_text(f"{FLOW}a = ImageDataGenerator().flow_from_directory('x')\n")
+    (tmp_path / "my loop.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", "my train.py", "--no-compare"]) == 0
+    assert main(["migrate", "my train.py", "--no-compare", "--write", "my fix.diff"]) == 0
+    assert main(["migrate", "my loop.py"]) == 2
+    printed = capsys.readouterr()
+    assert "python -m pipeline migrate 'my train.py' --write fix.diff\n" in printed.out
+    assert "patch -p1 < 'my fix.diff'\n" in printed.out
+    assert printed.err.endswith("python -m profiles 'my loop.py'\n")
+
+
 def test_names_in_a_script_become_no_code(tmp_path: Path) -> None:
     hostile = 'x\');import os;os.abort()#\n"""'
     call = f"flow_from_directory({hostile!r}, (8, 8), classes=[{hostile!r}])"
