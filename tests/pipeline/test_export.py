@@ -639,6 +639,8 @@ def test_a_folder_for_validation_is_read_with_its_own_files_and_refused_with_oth
         shutil.copy(next(folder.iterdir()), tmp_path / folder.name)
     (tmp_path / "discs" / ".DS_Store").write_bytes(b"no image")
     assert sum(len(labels) for _, labels in script["make_dataset"](str(tmp_path), training=False)) == 2
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "1-checkpoint.jpg").write_bytes(b"")
     (tmp_path / "Squares").mkdir()
     assert len(script["list_images"](str(tmp_path))[0]) == 2
     (tmp_path / "Squares" / "1.jpg").write_bytes(b"")
