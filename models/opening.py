@@ -200,6 +200,8 @@ def behind(layers: tuple[Any, ...], model: Any, *, dtype: str) -> Any:
       layers: take and give images (batch, height, width, 3), such as rescaling or augmentation on the device.
       model: a compiled model.
       dtype: dtype of the images that the returned model takes.
+    Raises:
+      ModelError: if Keras cannot compile another model like `model`.
     """
     import keras
 
@@ -208,5 +210,21 @@ def behind(layers: tuple[Any, ...], model: Any, *, dtype: str) -> Any:
     for layer in layers:
         outputs = layer(outputs)
     wrapped = keras.Model(inputs, model(outputs))
-    wrapped.compile_from_config(model.get_compile_config())
+    try:
+        with keras.saving.custom_object_scope(_own_losses(model)):
+            wrapped.compile_from_config(model.get_compile_config())
+    except Exception as error:  # Keras raises many types, also where a part of the user's is not registered
+        raise ModelError(
+            f"no second model can be compiled like this one: {_first_line(error).partition('. ')[0]}. "
+            "Decorate your own losses, metrics and optimizers with @keras.saving.register_keras_serializable()."
+        ) from error
     return wrapped
+
+
+def _own_losses(model: Any) -> dict[str, Any]:
+    """Returns the functions and classes of a model's losses by their names, under which Keras looks for them."""
+    import keras
+
+    losses = [loss for loss in keras.tree.flatten(model.loss) if callable(loss)]
+    parts = [loss if inspect.isfunction(loss) else type(loss) for loss in losses]
+    return {part.__name__: part for part in parts}

@@ -19,7 +19,9 @@ from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
 from pipeline.service.account import usable_cores
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.source import ImageSource
+from pipeline.sources.stored import MappedImages
 from pipeline.stages.batching import batches_per_call, yields_batches
+from pipeline.text import printable
 
 if TYPE_CHECKING:
     from pipeline.loaders.py_dataset import WorkerRecord
@@ -172,7 +174,12 @@ def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
 
 def _cached(config: PipelineConfig, source: ImageSource, whole: ImageSource) -> tuple[ImageSource, str | None]:
     height, width = config.image_size
-    cache_root().mkdir(parents=True, exist_ok=True)
+    try:
+        cache_root().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        folder = printable(cache_root())
+        reason = f"the cache folder {folder} cannot be made ({error.strerror}): name another in UNSTALL_CACHE"
+        raise UnavailableError(reason) from error
     needed_bytes, free_bytes = whole.images * height * width * 3 * 4, shutil.disk_usage(cache_root()).free
     try:
         _check_room(needed_bytes, free_bytes, "room on disk for the cache")
@@ -183,10 +190,10 @@ def _cached(config: PipelineConfig, source: ImageSource, whole: ImageSource) -> 
 
 
 def _in_ram(source: ImageSource, whole: ImageSource, folders: list[Path]) -> ImageSource:
+    if source.records is not None or isinstance(source.arrays, MappedImages):
+        raise UnavailableError("only files of single images are copied to the RAM disk, not copies in large files")
     if source.arrays is not None:
         raise UnavailableError("arrays are in memory already")
-    if source.records is not None:
-        raise UnavailableError("only files of single images are copied to the RAM disk, not TFRecord files")
     if not RAM_DISK.is_dir() or not os.access(RAM_DISK, os.W_OK):
         raise UnavailableError(f"there is no RAM disk at {RAM_DISK}")
     folders.append(scratch_folder(RAM_DISK))

@@ -79,8 +79,8 @@ def built_aside(folder: Path) -> Iterator[Path]:
         try:
             building.rename(folder)
         except OSError:
-            if not folder.is_dir():
-                raise
+            if not folder.is_dir() or not any(folder.iterdir()):
+                raise  # no other process was first: a file, a link, or an empty folder that is mounted
     finally:
         remove_scratch(building)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import statistics
 import tempfile
 import textwrap
@@ -84,7 +85,7 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
     if not loaders and not stays:
         raise SourceError(
             f"{path} has no ImageDataGenerator, image_dataset_from_directory or Sequence. Measure it: "
-            f"python -m profiles {path}"
+            f"python -m profiles {shlex.quote(str(path))}"
         )
     module = _module_name(path, script)
     cached: dict[str, int] = {}
@@ -95,7 +96,10 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
     hopeless = [loader for loader in loaders if loader.method not in FLOWS and loader.name not in cached]
     for loader in hopeless:
         reason = "tf.data already, decoding in parallel; what else helps: `unstall` before the script"
-        if not arguments.no_compare and loader.directory is not None:
+        comparison = compared.get(loader.name)
+        if isinstance(comparison, str):
+            reason = f"{comparison}; {reason}"
+        elif comparison is not None:
             reason = f"its decoded images do not fit into {_MEMORY_RATIO:.0%} of the free memory; {reason}"
         stays.append(Stays(line=loader.line, what=loader.method, reason=reason))
     loaders = [loader for loader in loaders if loader not in hopeless]
@@ -103,9 +107,9 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
     if loaders and arguments.write is not None:
         _write(arguments.write, path, script, module, loaders, cached)
         lines.append(("WRITTEN", f"{arguments.write}: {module}.py, and the calls of it in {path.name}."))
-        lines.append(("NEXT", f"patch -p1 < {arguments.write}"))
+        lines.append(("NEXT", f"patch -p1 < {shlex.quote(str(arguments.write))}"))
     elif loaders:
-        lines.append(("NEXT", f"python -m pipeline migrate {path} --write fix.diff"))
+        lines.append(("NEXT", f"python -m pipeline migrate {shlex.quote(str(path))} --write fix.diff"))
     for label, text in lines:
         if label in ("MIGRATED", "STAYS", "NEXT"):
             console.print()

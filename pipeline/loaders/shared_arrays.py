@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 # Arrays begin at multiples of this: the size of a line in a core's cache.
-_LINE_BYTES = 64
+LINE_BYTES = 64
 # An array in shared memory: its offset, its shape and its dtype.
 _Stored = tuple[int, tuple[int, ...], str]
 
@@ -126,4 +126,4 @@ class SharedArrays:
 
 
 def _up_to_line(size_bytes: int) -> int:
-    return -(-size_bytes // _LINE_BYTES) * _LINE_BYTES
+    return -(-size_bytes // LINE_BYTES) * LINE_BYTES

@@ -33,7 +33,7 @@ from typing import IO, Any
 import numpy as np
 
 from pipeline import clock
-from pipeline.loaders.shared_arrays import SharedArrays
+from pipeline.loaders.shared_arrays import LINE_BYTES, SharedArrays
 from pipeline.stages.compose import Empty
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
@@ -302,7 +302,8 @@ class _Process(_Worker):
 
     def __init__(self, name: str, make: Make, batch_bytes: int) -> None:
         super().__init__()
-        self._shared = SharedArrays(batch_bytes, places=AHEAD)
+        # Labels begin on a line of their own.
+        self._shared = SharedArrays(batch_bytes + LINE_BYTES if batch_bytes else 0, places=AHEAD)
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as the process lives
         with _FORKING:
             self._socket, workers_end = socket.socketpair()

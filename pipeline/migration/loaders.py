@@ -35,17 +35,19 @@ _CHANNELS = {"rgb": 3, "grayscale": 1}
 INTERPOLATIONS = {"nearest": "nearest", "bilinear": "bilinear", "bicubic": "bicubic", "lanczos": "lanczos3"}
 _FILL_MODES = ("nearest", "reflect", "constant")  # the period of "wrap" is a pixel shorter in SciPy than in TensorFlow
 _CLASS_MODES = ("categorical", "binary", "sparse", "input", None)
+# An array, as Keras has it: `labels == 0` of a list is one False.
+_LABELS = "tf.constant(labels, tf.int32).numpy()"
 # What a script may read of an iterator of Keras', with the expression that a dataset of tf.data gets it by.
 ATTRIBUTES = {
     "batch_size": "{batch_size}",
     "class_indices": "{{name: label for label, name in enumerate(names)}}",
     "class_names": "names",
-    "classes": "labels",
+    "classes": _LABELS,
     "file_paths": "paths",
     "filenames": "[os.path.relpath(path, directory) for path in paths]",
     "filepaths": "paths",
     "image_shape": "({height}, {width}, {channels})",
-    "labels": "labels",
+    "labels": _LABELS,
     "n": "len(paths)",
     "num_classes": "len(names)",
     "samples": "len(paths)",
@@ -61,6 +63,30 @@ _OF_DATASETS = (
     "shuffle",
     "skip",
     "unbatch",
+)
+# Calls that take a dataset as they take an iterator of Keras'.
+_TAKE_DATASETS = (
+    "evaluate",
+    "evaluate_generator",
+    "fit",
+    "fit_generator",
+    "id",
+    "isinstance",
+    "iter",
+    "len",
+    "predict",
+    "predict_generator",
+    "print",
+    "repr",
+    "search",
+    "str",
+    "type",
+)
+# Nodes that only look at what stands in them, as `if data is None` does.
+_ONLY_LOOK = (ast.Assert, ast.Compare, ast.Expr, ast.FormattedValue, ast.If, ast.UnaryOp, ast.While)
+_GOES_ON = (
+    "it goes on from here: put `.repeat()` behind it where its steps are counted; "
+    "the iterator's attributes are not there"
 )
 # Arguments of `fit`, `evaluate` and `predict` that take data, with those that count the steps of these data.
 _STEPS = {
@@ -208,7 +234,7 @@ def loaders_of(script: Script) -> tuple[list[Loader], list[Stays]]:
         else:
             loaders.append(loader)
             names.add(loader.name)
-            stays += by_hand
+            stays += [stay for stay in by_hand if stay not in stays]  # two loaders may share a name
     return sorted(loaders, key=lambda loader: loader.line), sorted(stays, key=lambda stay: stay.line)
 
 
@@ -258,14 +284,15 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
     else:
         _check_dataset(call)
     variable = _variable(script, node)
+    if method not in FLOWS and any(_is_cached(script, use) for use in _loads(script, variable, node)):
+        raise NoEquivalent("the script caches it already")
     name = variable or f"images_{node.lineno}"
     if name in taken:
         name = f"{name}_{node.lineno}"
-    if variable and method in FLOWS:
+    if method in FLOWS:
         repeated, attributes, by_hand = _uses(script, variable, node, method)
     else:
-        counted = method in FLOWS and _is_counted(script, node)
-        repeated, attributes, by_hand = (node,) if counted else (), (), []
+        repeated, attributes, by_hand = (), (), []
     loader = Loader(
         name=name,
         line=node.lineno,
@@ -317,6 +344,16 @@ def _check_dataset(call: Mapping[str, Any]) -> None:
         raise NoEquivalent(f"`format={call['format']!r}` is no tf.data")
 
 
+def _is_cached(script: Script, node: ast.expr) -> bool:
+    """Whether a script caches what an expression gives, also behind other methods, as `data.map(f).cache()` does."""
+    above = script.parent(node)
+    while isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is node):
+        if isinstance(above, ast.Attribute) and above.attr == "cache":
+            return True
+        node, above = above, script.parent(above)
+    return False
+
+
 def _draws(generator: Mapping[str, Any]) -> Draws:
     zoom = generator.get("zoom_range", 0.0)
     brightness = generator.get("brightness_range")
@@ -336,11 +373,15 @@ def _draws(generator: Mapping[str, Any]) -> Draws:
 
 
 def _variable(script: Script, node: ast.Call) -> str | None:
-    """Returns the name that the script gives to what a call returns; None if it gives none."""
+    """Returns the name that the script gives to what a call returns; None if it gives none, or several."""
     statement = script.parent(node)
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
-        return statement.targets[0].id
-    return None
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target: ast.expr = statement.targets[0]
+    elif isinstance(statement, ast.AnnAssign):
+        target = statement.target
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None
 
 
 def _is_counted(script: Script, node: ast.expr) -> bool:
@@ -360,21 +401,22 @@ def _is_counted(script: Script, node: ast.expr) -> bool:
 
 
 def _uses(
-    script: Script, variable: str, call: ast.Call, method: str
+    script: Script, variable: str | None, call: ast.Call, method: str
 ) -> tuple[tuple[ast.expr, ...], tuple[str, ...], list[Stays]]:
-    """Returns where steps are counted, which attributes are read, and what a person has to change."""
+    """Returns where steps are counted, which attributes are read, and what a person has to change.
+
+    Args:
+      variable: as in `_loads`.
+    """
     repeated: list[ast.expr] = []
     attributes, by_hand = set(), []
     known = ATTRIBUTES if method != "flow" else _ATTRIBUTES_OF_ARRAYS
+    data = variable or f"{method}(...)"
 
-    def change(node: ast.expr, what: str, reason: str) -> None:
+    def change(node: ast.expr | ast.stmt, what: str, reason: str) -> None:
         by_hand.append(Stays(line=node.lineno, what=what, reason=reason))
 
-    for node in ast.walk(script.tree):
-        if not (isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load)):
-            continue
-        if script.scope_of(node) is not script.scope_of(call) and script.given(variable, node) is not call:
-            continue
+    for node in _loads(script, variable, call):
         above = script.parent(node)
         if isinstance(above, ast.keyword):
             above = script.parent(above)
@@ -382,24 +424,61 @@ def _uses(
             if above.attr in known:
                 attributes.add(above.attr)
             elif above.attr not in _OF_DATASETS:
-                what = f"{variable}.{above.attr}"
+                what = f"{data}.{above.attr}"
                 begins = "delete it: every pass over a dataset begins anew" if above.attr == "reset" else ""
-                change(above, what, begins or f"a dataset has none; `next(iter({variable}))` gives a batch")
+                change(above, what, begins or f"a dataset has none; `next(iter({data}))` gives a batch")
         elif isinstance(above, ast.Call) and dotted(above.func) == "next":
-            change(above, f"next({variable})", f"a dataset is no iterator: `next(iter({variable}))`")
+            change(above, f"next({data})", f"a dataset is no iterator: `next(iter({data}))`")
         elif isinstance(above, ast.Call) and _reads_on(script, above):
             change(
-                above,
-                f"{dotted(above.func)}({variable})",
-                "the iterator never ends, and the dataset ends with its images",
+                above, f"{dotted(above.func)}({data})", "the iterator never ends, and the dataset ends with its images"
             )
         elif isinstance(above, ast.Subscript):
-            change(above, f"{variable}[...]", f"a dataset has no index: `next(iter({variable}))` gives a batch")
-        elif isinstance(above, ast.For):
-            change(node, f"for ... in {variable}", "the iterator never ends, and the dataset ends with its images")
+            change(above, f"{data}[...]", f"a dataset has no index: `next(iter({data}))` gives a batch")
+        elif isinstance(above, ast.For | ast.comprehension):
+            change(node, f"for ... in {data}", "the iterator never ends, and the dataset ends with its images")
         elif _is_counted(script, node):
             repeated.append(node)
+        elif above is not None and _goes_on(script, above):
+            what = _place(above, data)
+            if not any(stay.what == what for stay in by_hand):
+                change(node, what, _GOES_ON)
+    for statement in ast.walk(script.tree):
+        if not (isinstance(statement, ast.Global | ast.Nonlocal) and variable in statement.names):
+            continue
+        if script.scope_of(statement) is script.scope_of(call):
+            change(statement, f"{type(statement).__name__.lower()} {variable}", _GOES_ON)
     return tuple(repeated), tuple(sorted(attributes)), by_hand
+
+
+def _loads(script: Script, variable: str | None, call: ast.Call) -> Iterator[ast.expr]:
+    """Yields where a script uses what a call returns: its name, also in functions inside of the name's scope.
+
+    Args:
+      variable: the name; None where the script uses the call itself.
+    """
+    if variable is None:
+        yield call
+        return
+    for node in ast.walk(script.tree):
+        if not (isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load)):
+            continue
+        if script.owner(node.id, node) is script.scope_of(call):
+            yield node
+
+
+def _goes_on(script: Script, above: ast.AST) -> bool:
+    """Whether data that stand in a node go on under another name, where their uses are not looked for."""
+    if isinstance(above, ast.Call):
+        return script.called(above.func) not in _TAKE_DATASETS
+    return not isinstance(above, _ONLY_LOOK)
+
+
+def _place(above: ast.AST, data: str) -> str:
+    """Returns in words where data go on from."""
+    if isinstance(above, ast.Call):
+        return f"{dotted(above.func) or '...'}({data})"
+    return f"return {data}" if isinstance(above, ast.Return) else data
 
 
 def _reads_on(script: Script, call: ast.Call) -> bool:

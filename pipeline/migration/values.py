@@ -28,6 +28,20 @@ _CONVERSIONS: Mapping[str, Callable[..., Any]] = {
     "str": str,
     "tuple": tuple,
 }
+# Methods that change a list or a dict in place.
+_CHANGING = (
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+)
 # A name that stands for another and so on: a circle of them ends here.
 _DEEPEST = 20
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -68,6 +82,22 @@ class Script:
         for node in ast.walk(self.tree):
             for name, value in _bindings(node):
                 self._given.setdefault(self.scope_of(node), {}).setdefault(name, []).append(value)
+        # The functions that change what a name of an outer scope stands for: when they are called, nobody knows.
+        self._changing: dict[str, set[Scope]] = {}
+        for node in ast.walk(self.tree):
+            if (changed := _changed(node)) is not None:
+                self._note_change(changed, node, self.owner(changed, node))
+            elif isinstance(node, ast.Global):
+                for name in node.names:
+                    self._note_change(name, node, self.tree)
+            elif isinstance(node, ast.Nonlocal):
+                for name in node.names:
+                    self._note_change(name, node, self.owner(name, self.scope_of(node)))
+
+    def _note_change(self, name: str, node: ast.AST, owner: Scope) -> None:
+        self._given.setdefault(owner, {}).setdefault(name, []).append(None)
+        if (scope := self.scope_of(node)) is not owner:
+            self._changing.setdefault(name, set()).add(scope)
 
     def scope_of(self, node: ast.AST) -> Scope:
         """Returns the function that a node lies in, or the module."""
@@ -83,18 +113,22 @@ class Script:
 
     def given(self, name: str, node: ast.AST) -> ast.expr | None:
         """Returns the expression that a name stands for where a node uses it; None if there are several or none."""
-        if (before := self._set_right_before(name, node)) is not None:
+        changed_elsewhere = self._changing.get(name, set()) - {self.scope_of(node)}
+        if not changed_elsewhere and (before := self._set_right_before(name, node)) is not None:
             return before
-        scope: Scope | None = self.scope_of(node)
-        while scope is not None:
-            if isinstance(scope, ast.Module):
-                values = self._given.get(scope, {}).get(name, [None])
-                return values[0] if len(values) == 1 else None
+        scope = self.owner(name, node)
+        values = self._given.get(scope, {}).get(name, [None])
+        is_argument = not isinstance(scope, ast.Module) and name in _arguments(scope)
+        return values[0] if len(values) == 1 and not is_argument else None
+
+    def owner(self, name: str, node: ast.AST) -> Scope:
+        """Returns the scope whose name a node uses: the innermost one that sets the name, or the module."""
+        scope = self.scope_of(node)
+        while not isinstance(scope, ast.Module):
             if name in self._given.get(scope, {}) or name in _arguments(scope):
-                values = self._given.get(scope, {}).get(name, [None])
-                return values[0] if len(values) == 1 and name not in _arguments(scope) else None
+                return scope
             scope = self.scope_of(scope)
-        return None
+        return scope
 
     def _set_right_before(self, name: str, node: ast.AST) -> ast.expr | None:
         """Returns what a name was given before a statement in the same block, where nothing between may change it."""
@@ -107,6 +141,7 @@ class Script:
         block = next((block for block in blocks if isinstance(block, list) and statement in block), [])
         for earlier in reversed(block[: block.index(statement)] if block else []):
             values = [value for inner in ast.walk(earlier) for bound, value in _bindings(inner) if bound == name]
+            values += [None for inner in ast.walk(earlier) if _changed(inner) == name]
             if values:
                 return values[0] if len(values) == 1 and isinstance(earlier, ast.Assign | ast.AnnAssign) else None
         return None
@@ -223,6 +258,20 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
         yield node.name, None
     elif isinstance(node, ast.Global | ast.Nonlocal):
         yield from ((name, None) for name in node.names)
+
+
+def _changed(node: ast.AST) -> str | None:
+    """Returns the name of the object of which a node sets or deletes a part, or which it changes by a method."""
+    part: ast.expr
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+        part = node.func.value
+    elif isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        part = node.value
+    else:
+        return None
+    while isinstance(part, ast.Attribute | ast.Subscript):
+        part = part.value
+    return part.id if isinstance(part, ast.Name) else None
 
 
 def _pairs(target: ast.AST, value: ast.expr | None) -> Iterator[tuple[str, ast.expr | None]]:

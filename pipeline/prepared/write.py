@@ -240,10 +240,13 @@ def materialize(
       progress: called with (images done, images in all).
     Raises:
       WriteError: if there is no room, or writing fails; nothing is left behind.
-      PreparedError: if `out` holds files, the source cannot be stored in this form, or it changed meanwhile.
+      PreparedError: if `out` holds files or is the current folder, the source cannot be stored in this form, or it
+        changed meanwhile.
     """
     begin_ns = clock.now_ns()
     out = Path(out)
+    if out.is_symlink():
+        out = out.resolve()  # the copy takes the place of the folder that the link leads to
     if form not in FORMS:
         raise PreparedError(f"`form` must be one of {', '.join(FORMS)}. Received: {form!r}.{did_you_mean(form, FORMS)}")
     _check_out(source, out)
@@ -268,7 +271,7 @@ def materialize(
         _check_ours(out, before, form)
         prepared_bytes = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     except OSError as error:
-        what = error.filename or out
+        what = error.filename2 or error.filename or out  # of a rename, where it leads
         raise WriteError(f"{printable(what)}: {error.strerror or error}; nothing was left behind.") from error
     return Prepared(
         folder=out,
@@ -282,8 +285,13 @@ def materialize(
 
 def _check_out(source: ImageSource, out: Path) -> None:
     try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise PreparedError(f"{printable(out)} is there already, and nothing is overwritten. Give a new folder.")
+        if out.exists():
+            if not out.is_dir() or any(out.iterdir()):
+                raise PreparedError(
+                    f"{printable(out)} is there already, and nothing is overwritten. Give a new folder."
+                )
+            if out.samefile("."):  # the copy would take its place, and the shell stay in a folder that is gone
+                raise PreparedError(f"{printable(out)} is the folder that this is run from. Give a new folder.")
     except OSError as error:
         raise PreparedError(f"{printable(out)}: {error.strerror}.") from error
     if source.root is not None and source.root in out.resolve().parents:

@@ -167,7 +167,8 @@ def numbered_batches(numbers: tf.data.Dataset, maker: BatchMaker) -> tf.data.Dat
     composed are rounded. Where the config has files served, they are the bytes of files, (batch,). The graph holds no
     paths and no labels, which each worker lists for itself.
     """
-    config = maker.config
+    # Single images of several batches pass through the maps: out of order, `batch` would mix the batches.
+    config = maker.config if maker.config.composed else replace(maker.config, deterministic=True)
     dataset = _composed_batches(numbers, maker, config) if config.composed else _batches(numbers, maker, config)
     return output.with_options(dataset, config)
 

@@ -385,6 +385,33 @@ def test_the_wrapper_is_compiled_as_the_model_is_with_an_optimizer_of_its_own():
     assert sorted(history) == ["accuracy", "loss"]
 
 
+def distance(labels, outputs):
+    return keras.ops.mean(keras.ops.abs(keras.ops.cast(labels, outputs.dtype) - outputs), axis=-1)
+
+
+class Distance(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return distance(y_true, y_pred)
+
+
+@pytest.mark.parametrize("loss", [distance, Distance()], ids=["function", "class"])
+def test_the_wrapper_has_a_loss_of_the_users(loss):
+    model = small()
+    model.compile(optimizer="sgd", loss=loss, metrics=["accuracy"])
+    wrapped = behind((), model, dtype="float32")
+    assert wrapped.loss is loss or type(wrapped.loss) is Distance
+    history = wrapped.fit(np.zeros((2, 8, 10, 3), np.float32), np.array([0, 1]), verbose=0).history
+    assert sorted(history) == ["accuracy", "loss"]
+
+
+def test_a_metric_of_the_users_that_keras_does_not_know_is_refused_with_the_cure():
+    model = small()
+    model.compile(optimizer="sgd", loss="hinge", metrics=[distance])
+    expected = r"^no second model can be compiled like this one: .*'distance'\. Decorate your own losses, metrics and"
+    with pytest.raises(ModelError, match=expected):
+        behind((), model, dtype="float32")
+
+
 def test_augmentation_in_front_works_in_training_only(bare):
     flip = keras.layers.RandomFlip("horizontal", seed=0)
     wrapped = behind((flip,), bare, dtype="float32")

@@ -447,6 +447,16 @@ def test_a_cache_on_disk_without_room_makes_the_variant_unavailable(photos, tmp_
     assert {path.name for path in tmp_path.iterdir()} <= {"digests", "headers"}  # what was read of the photos: no copy
 
 
+def test_a_cache_folder_that_cannot_be_made_makes_the_variant_unavailable(arrays, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "file" / "cache"))
+    expected = (
+        rf"^the cache folder {tmp_path}/file/cache cannot be made \(Not a directory\): name another in UNSTALL_CACHE$"
+    )
+    with pytest.raises(UnavailableError, match=expected):
+        build(VARIANTS["tf-data-cache-disk"], arrays)
+
+
 def test_a_cache_on_disk_that_is_there_needs_no_room(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path))
     config, source = VARIANTS["tf-data-cache-disk"], from_folder(photos)

@@ -88,6 +88,14 @@ def test_a_name_taken_by_a_file_is_an_error(tmp_path):
     assert entries(tmp_path) == ["final"]
 
 
+def test_an_empty_folder_that_cannot_be_replaced_is_an_error(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "final").symlink_to("empty")
+    with pytest.raises(NotADirectoryError, match="final"), built_aside(tmp_path / "final") as building:
+        (building / "file").touch()
+    assert entries(tmp_path) == ["empty", "final"]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
 def test_what_a_killed_builder_left_is_removed_and_a_living_ones_stays(tmp_path):
     stale = tmp_path / f"other.building-{dead_pid()}-00ff"

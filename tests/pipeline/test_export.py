@@ -639,6 +639,8 @@ def test_a_folder_for_validation_is_read_with_its_own_files_and_refused_with_oth
         shutil.copy(next(folder.iterdir()), tmp_path / folder.name)
     (tmp_path / "discs" / ".DS_Store").write_bytes(b"no image")
     assert sum(len(labels) for _, labels in script["make_dataset"](str(tmp_path), training=False)) == 2
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "1-checkpoint.jpg").write_bytes(b"")
     (tmp_path / "Squares").mkdir()
     assert len(script["list_images"](str(tmp_path))[0]) == 2
     (tmp_path / "Squares" / "1.jpg").write_bytes(b"")
@@ -671,8 +673,10 @@ def test_arrays_in_memory_cannot_be_written():
 
 def test_photos_in_the_place_of_a_copy_are_refused_with_the_command_that_makes_one(few):
     script = script_of(dataclasses.replace(BASE, storage="raw"), few)
-    with pytest.raises(FileNotFoundError, match=r"no prepared copy.*unstall materialize --data .* --out COPY --as raw"):
-        script["make_dataset"](str(few.root), training=False)
+    for folder, given in ((str(few.root), few.root), ("my photos", "'my photos'")):
+        command = f"no prepared copy.*unstall materialize --data {given} --out COPY --as raw"
+        with pytest.raises(FileNotFoundError, match=command):
+            script["make_dataset"](folder, training=False)
 
 
 def test_a_folder_without_images_is_named(few, tmp_path):

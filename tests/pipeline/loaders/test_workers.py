@@ -4,6 +4,7 @@ Long because each way in which a worker can end has its case, and all share the 
 """
 
 import gc
+import mmap
 import multiprocessing
 import os
 import pathlib
@@ -37,7 +38,7 @@ class Maker:
             crash(self.ways[f"at{index}"])
         if index < 0:
             raise ValueError(f"`index` must be at least 0. Received: index={index}.")
-        batch = (empty if self.in_place else np.empty)((3, 4), np.int64)
+        batch = (empty if self.in_place else np.empty)((6, 4), np.int64)
         batch[:] = index
         return batch
 
@@ -76,8 +77,8 @@ def test_batches_are_made_and_errors_are_raised_as_they_are(processes, started):
     assert workers.make(7)[0, 0] == 7
 
 
-# None; one line too few; all; and for two batches.
-@pytest.mark.parametrize("batch_bytes", [0, 64, 3 * 4 * 8, 200])
+# None; too few; all; and for two batches.
+@pytest.mark.parametrize("batch_bytes", [0, 64, 6 * 4 * 8, 400])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_arrays_of_a_process_arrive_whole_and_are_the_callers(in_place, batch_bytes, started):
     maker = Maker(in_place=in_place)
@@ -87,6 +88,24 @@ def test_arrays_of_a_process_arrive_whole_and_are_the_callers(in_place, batch_by
     assert [int(batch[0, 0]) for batch in batches] == [-1, 1, 2, 3, 4, 5]
     for index in range(1, 6):
         np.testing.assert_array_equal(batches[index], maker.make(index))
+
+
+class ImagesAndLabels:
+    """Makes batches whose images end in the middle of a line."""
+
+    def make(self, index: int, empty: Empty = np.empty) -> tuple[np.ndarray, np.ndarray]:
+        images = empty((65,), np.uint8)
+        images[:] = index
+        return images, np.full(15, index, np.int32)
+
+
+def test_images_and_labels_of_the_size_that_was_told_find_room_in_shared_memory(started):
+    workers = started(ImagesAndLabels(), batch_bytes=65 + 15 * 4)
+    for index, batch in enumerate(workers.in_order(0, 6)):
+        assert [(part.tolist(), type(part.base)) for part in batch] == [
+            ([index] * 65, mmap.mmap),
+            ([index] * 15, mmap.mmap),
+        ]
 
 
 def test_garbage_that_is_collected_while_another_worker_starts_waits_for_nobody():

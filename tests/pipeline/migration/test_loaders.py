@@ -38,6 +38,15 @@ def value_of(text: str, before: str = "") -> object:
         ("A", "A = A", Unknown("A")),
         ("A", "A = 1\nA += 1", Unknown("A")),
         ("A", "for A in (1, 2): pass", Unknown("A")),
+        ("A", "A = dict(a=1)\nA['b'] = 2", Unknown("A")),
+        ("A", "A = dict(a=[1])\nA['a'][0] = 2", Unknown("A")),
+        ("A", "A = dict(a=1)\nA.update(b=2)", Unknown("A")),
+        ("A", "A = [1]\nif x:\n    A.append(2)", Unknown("A")),
+        ("A", "A = dict(a=1)\ndel A['a']", Unknown("A")),
+        ("A", "def f():\n    A['b'] = 2\nA = dict(a=1)\nf()", Unknown("A")),
+        ("A", "def f():\n    A = {}\n    A['b'] = 2\nA = dict(a=1)", {"a": 1}),
+        ("A", "A = 1\ndef f():\n    global A\n    A = 2\nf()", Unknown("A")),
+        ("A", "def f():\n    global A\n    A = 2\nA = 1\nf()", Unknown("A")),
         ("1 / 0", "", Unknown("1 / 0")),
         ("open('x')", "", Unknown("open('x')")),
     ],
@@ -52,6 +61,27 @@ def test_an_argument_of_a_function_is_not_the_name_outside() -> None:
     assert (script.value(load), script.value(other)) == (Unknown("SIZE"), 3)
 
 
+def test_an_inner_function_changes_the_name_of_its_outer_one() -> None:
+    text = "def load():\n    A = 1\n    def change():\n        nonlocal A\n        A = 2\n    change()\n    return A\n"
+    script = Script(text)
+    [returned] = [node.value for node in ast.walk(script.tree) if isinstance(node, ast.Return)]
+    assert returned is not None and script.value(returned) == Unknown("A")
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        ("opts['horizontal_flip'] = True", "ImageDataGenerator(**opts)"),
+        ("opts.update(horizontal_flip=True)", "ImageDataGenerator(**opts)"),
+        ("g.horizontal_flip = True", "g"),
+    ],
+)
+def test_settings_that_are_changed_after_they_were_written_are_not_dropped(change: str, call: str) -> None:
+    made = "opts = dict(rescale=1 / 255)\ng = ImageDataGenerator(rescale=1 / 255)"
+    loaders, [stays] = loaders_of(Script(f"{FLOW}{made}\n{change}\na = {call}.flow_from_directory('x')\n"))
+    assert loaders == [] and "only known when the script runs" in stays.reason
+
+
 def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understood() -> None:
     text = (
         "from tensorflow.keras.preprocessing.image import ImageDataGenerator as G\n"
@@ -61,8 +91,8 @@ def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understoo
         "    train = gen.flow_from_directory(folder(), (80, 60), 'grayscale', batch_size=batch, subset='training')\n"
         "    return train\n"
     )
-    [loader], stays = loaders_of(Script(text))
-    assert stays == []
+    [loader], [goes_on] = loaders_of(Script(text))
+    assert (goes_on.line, goes_on.what) == (6, "return train")
     assert (loader.name, loader.line, loader.method) == ("train", 5, "flow_from_directory")
     assert loader.passed == (("directory", "folder()"), ("batch_size", "batch"))
     assert (loader.directory, loader.image_size, loader.channels, loader.part) == (None, (80, 60), 1, (0.25, 1.0))
@@ -105,6 +135,22 @@ def test_code_of_ones_own_and_tables_stay(text: str, what: str) -> None:
     assert loaders == [] and stays.what == what
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = {}\na = a.cache().shuffle(1000).prefetch(2)",
+        "a = {}\nb = a.map(f).cache('file')",
+        "a = {}.cache()",
+        "a = {}\ndef get():\n    return a.cache()",
+    ],
+)
+def test_a_dataset_that_the_script_caches_gets_no_second_cache(text: str) -> None:
+    loaders, [stays] = loaders_of(Script(text.format("image_dataset_from_directory('x')")))
+    assert loaders == [] and stays.reason == "the script caches it already"
+    other = text.format("image_dataset_from_directory('x')").replace("cache", "batch")
+    assert [loader.method for loader in loaders_of(Script(other))[0]] == ["image_dataset_from_directory"]
+
+
 def test_a_flow_of_another_object_is_none() -> None:
     assert loaders_of(Script("graph.flow(a)\nriver = River()\nriver.flow_from_directory('x')\n")) == ([], [])
 
@@ -128,6 +174,53 @@ def test_what_the_script_does_with_an_iterator_is_kept_or_told() -> None:
     ]
     [plain], _ = loaders_of(Script(f"{FLOW}train = ImageDataGenerator().flow_from_directory('x')\nmodel.fit(train)\n"))
     assert plain.repeated == () and plain.attributes == ()
+
+
+@pytest.mark.parametrize(
+    ("use", "what"),
+    [
+        ("def get():\n    return a", "return a"),
+        ("mine(a)", "mine(a)"),
+        ("mine(data=a)", "mine(a)"),
+        ("both = a, 1", "a"),
+        ("parts = {'train': a}", "a"),
+        ("self.train = a", "a"),
+        ("b = a", "a"),
+        ("model.fit(b, validation_data=a if x else None)", "a"),
+    ],
+)
+def test_data_that_go_on_under_another_name_are_told(use: str, what: str) -> None:
+    [loader], [stays] = loaders_of(Script(f"{FLOW}a: object = ImageDataGenerator().flow_from_directory('x')\n{use}\n"))
+    assert (loader.name, stays.what) == (
+        "a",
+        what,
+    ) and "it goes on from here: put `.repeat()` behind it" in stays.reason
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["model.fit(b, validation_data=a)", "model.predict(a)", "len(a)", "print(f'{a}')", "if a is None:\n    pass", "a"],
+)
+def test_uses_that_a_dataset_allows_are_not_told(use: str) -> None:
+    assert loaders_of(Script(f"{FLOW}a = ImageDataGenerator().flow_from_directory('x')\n{use}\n"))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("return {}", "return flow(...)"),
+        ("self.train = {}", "flow(...)"),
+        ("first = {}, 1", "flow(...)"),
+        ("mine({})", "mine(flow(...))"),
+        ("x, y = next({})", "next(flow(...))"),
+        ("for x, y in {}:\n        break", "for ... in flow(...)"),
+        ("global train\n    train = {}", "global train"),
+    ],
+)
+def test_data_without_a_name_of_their_own_are_told_where_a_dataset_is_another_thing(text: str, what: str) -> None:
+    made = text.format("ImageDataGenerator().flow(x, y)")
+    [_], [stays] = loaders_of(Script(f"{FLOW}def load(self, x, y):\n    {made}\n"))
+    assert stays.what == what
 
 
 @pytest.mark.parametrize(
@@ -186,8 +279,8 @@ def test_a_name_that_is_given_twice_is_what_was_given_right_before() -> None:
         "        data = g.flow_from_directory('b')\n"
         "    return data\n"
     )
-    loaders, stays = loaders_of(Script(text))
-    assert stays == []
+    loaders, [goes_on] = loaders_of(Script(text))
+    assert (goes_on.line, goes_on.what) == (9, "return data")
     assert [(loader.name, loader.draws.rotation) for loader in loaders] == [("data", 10.0), ("data_8", 0.0)]
 
 

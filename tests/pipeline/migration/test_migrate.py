@@ -112,6 +112,15 @@ def test_the_equivalent_reads_what_keras_reads(name: str, photos: Path, tmp_path
     assert min(compared.after) > 0 and len(compared.before) == 3
 
 
+def test_labels_are_an_array_as_of_keras(photos: Path, tmp_path: Path) -> None:
+    made = f"ImageDataGenerator().flow_from_directory({str(photos)!r}, (8, 8), shuffle=False)"
+    module = module_of(f"{FLOW}a = {made}\nprint(a.classes, a.labels)\n", tmp_path)
+    ours, theirs = module.a(str(photos)), _legacy.ImageDataGenerator().flow_from_directory(str(photos), shuffle=False)
+    for name in ("classes", "labels"):
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
 def test_a_wrong_equivalent_is_found(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Planted: the written module does not augment, and reads the images at another interpolation."""
     text = f"{FLOW}a = ImageDataGenerator(rotation_range=60).flow_from_directory({str(photos)!r}, (24, 24))\n"
@@ -252,7 +261,7 @@ def test_the_patched_script_trains_and_prints_what_it_printed(migrated) -> None:
     assert (before.returncode, after.returncode) == (0, 0), after.stderr[-2000:]
     lines = [done.stdout.splitlines()[-1] for done in (before, after)]
     assert (
-        lines[0].startswith("{'discs': 0, 'stripes': 1} 40 [0 0 0] 2 ") and lines[0].split()[:5] == lines[1].split()[:5]
+        lines[0].startswith("{'discs': 0, 'stripes': 1} 40 [0 0 0] 2 ") and lines[0].split()[:9] == lines[1].split()[:9]
     )
 
 
@@ -299,6 +308,30 @@ def test_a_folder_that_keras_refuses_is_told_and_the_rest_is_written(
     assert main(["migrate", "flow.py", "--write", "fix.diff"]) == 0
     assert "NOT COMPARED   no/where: " in capsys.readouterr().out
     assert "def a(directory):" in (tmp_path / "fix.diff").read_text()
+
+
+def test_a_folder_that_cannot_be_read_is_told_and_no_memory_is_blamed(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (tmp_path / "data.py").write_text("import keras\na = keras.utils.image_dataset_from_directory('no/where')\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", "data.py"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "STAYS data.py:2 image_dataset_from_directory: no/where: " in printed
+    assert "tf.data already" in printed and "memory" not in printed
+
+
+def test_what_to_type_next_may_be_pasted_into_a_shell(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    (tmp_path / "my train.py").write_text(f"{FLOW}a = ImageDataGenerator().flow_from_directory('x')\n")
+    (tmp_path / "my loop.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", "my train.py", "--no-compare"]) == 0
+    assert main(["migrate", "my train.py", "--no-compare", "--write", "my fix.diff"]) == 0
+    assert main(["migrate", "my loop.py"]) == 2
+    printed = capsys.readouterr()
+    assert "python -m pipeline migrate 'my train.py' --write fix.diff\n" in printed.out
+    assert "patch -p1 < 'my fix.diff'\n" in printed.out
+    assert printed.err.endswith("python -m profiles 'my loop.py'\n")
 
 
 def test_names_in_a_script_become_no_code(tmp_path: Path) -> None:

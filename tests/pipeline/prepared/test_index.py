@@ -394,6 +394,37 @@ def test_what_is_there_is_not_overwritten(greys, tmp_path):
     assert materialize(greys, tmp_path / "empty", "raw", PipelineConfig(image_size=(16, 16))).images == 64
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_copy_goes_where_a_link_leads(is_there, greys, tmp_path):
+    if is_there:
+        (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    prepared = materialize(greys, tmp_path / "link", "raw", PipelineConfig(image_size=(16, 16)))
+    assert prepared.folder == (tmp_path / "disk").resolve() and (tmp_path / "link").is_symlink()
+    assert open_prepared(tmp_path / "link").images == 64
+
+
+def test_an_empty_folder_where_a_disk_is_mounted_is_named(greys, tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    rename = pathlib.Path.rename
+
+    def busy(path, to):
+        if pathlib.Path(to) == tmp_path / "out":
+            raise OSError(16, "Device or resource busy", str(path), None, str(to))
+        return rename(path, to)
+
+    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    with pytest.raises(WriteError, match=f"^{tmp_path}/out: Device or resource busy; nothing was left behind"):
+        materialize(greys, tmp_path / "out", "raw", PipelineConfig(image_size=(16, 16)))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_current_folder_is_not_replaced(greys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PreparedError, match=r"^\. is the folder that this is run from\. Give a new folder\.$"):
+        materialize(greys, ".", "raw", PipelineConfig(image_size=(16, 16)))
+
+
 def test_a_copy_among_the_photos_is_refused(greys):
     with pytest.raises(PreparedError, match="would lie among the photos"):
         materialize(greys, greys.root / "raw", "raw", PipelineConfig(image_size=(16, 16)))
@@ -581,8 +612,13 @@ def test_a_loader_that_cannot_read_records_says_so(copies):
     config = PipelineConfig(loader="image_data_generator", augment_with="keras_generator", augmentation=None)
     with pytest.raises(UnavailableError, match="^image_data_generator cannot read TFRecord files$"):
         build(config, copies("records"))
-    with pytest.raises(UnavailableError, match="^only files of single images are copied to the RAM disk"):
-        build(PipelineConfig(location="ram"), copies("records"))
+
+
+@pytest.mark.parametrize("form", ["raw", "records"])
+def test_a_copy_in_large_files_is_not_copied_to_the_ram_disk(form, copies):
+    expected = "^only files of single images are copied to the RAM disk, not copies in large files$"
+    with pytest.raises(UnavailableError, match=expected):
+        build(PipelineConfig(location="ram"), copies(form))
 
 
 def test_a_part_of_records_is_found_by_where_it_lies(copies):

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline import VARIANTS, from_folder
+from pipeline import VARIANTS, PipelineConfig, from_folder
 from pipeline.loaders.python_batches import PythonBatches
 from pipeline.service.numbered import BatchMaker, chunks, numbered_batches, rest_of
 from pipeline.sources.names import FileNames
 from pipeline.sources.source import ImageSource
+from pipeline.stages import output
 
 COMPOSED = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=16, output_dtype="uint8")
 
@@ -64,6 +65,21 @@ def test_other_batches_are_the_same_photos_and_draws(photos, name, changes):
     assert sorted(order) == sorted(source.labels.tolist())
     first, again = (np.concatenate([images for _, images, _ in batches_of(maker, 3)]) for _ in range(2))
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("name", ["tf-data-composed", "tf-data-autotune"])
+def test_images_keep_their_order_where_single_ones_pass_through_maps(photos, monkeypatch, name):
+    """In another order, images would come into a neighbouring batch: some would be lost, and others served twice."""
+    config = dataclasses.replace(VARIANTS[name], batch_size=16, workers=2, deterministic=False)
+    in_order = []
+
+    def mapped(dataset: tf.data.Dataset, function: Any, config: PipelineConfig) -> tf.data.Dataset:
+        in_order.append(config.deterministic)
+        return dataset.map(function)
+
+    monkeypatch.setattr(output, "mapped", mapped)
+    dataset = numbered_batches(chunks(0).take(1), BatchMaker(from_folder(photos), config))
+    assert {*in_order, dataset.options().deterministic} == {not config.composed}
 
 
 def test_native_draws_are_those_of_an_image_alone(photos):
