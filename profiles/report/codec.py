@@ -96,7 +96,7 @@ def _object(kind: Any, value: Any, where: str) -> Any:
         return kind(**{name: _decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
     except DecodeError:
         raise
-    except (TypeError, ValueError, OverflowError) as error:  # a field is missing, or the class refuses what it was given
+    except (TypeError, ValueError, OverflowError) as error:  # a field is missing, or the class refuses a value
         raise DecodeError(f"{where or 'the file'}: {error}") from error
 
 
