@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, config_from_file, known_names
+from benchmarks.lab.options import UserError, check_least, config_from_file, known_names
 from models import MODELS
 from pipeline import BASELINE, VARIANTS, PipelineConfig
 from pipeline.commands import ArgumentParser
@@ -185,9 +185,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an option is wrong; the message has one line.
     """
-    for name, value in (("seeds", arguments.seeds), ("images-seen", arguments.images_seen)):
-        if value is not None and value < 1:
-            raise UserError(f"--{name} must be at least 1. Received: {value}.")
+    check_least(1, seeds=arguments.seeds, images_seen=arguments.images_seen)
     tuned = VARIANTS[_TUNED]
     if arguments.config is not None:
         tuned = config_from_file(arguments.config)

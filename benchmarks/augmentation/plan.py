@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.augmentation.libraries import LIBRARIES, Subject, subjects_of
 from benchmarks.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
-from benchmarks.lab.options import UserError, known_names
+from benchmarks.lab.options import UserError, check_least, known_names
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
 from profiles.provenance import usable_threads, without_folder
@@ -78,10 +78,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an argument is wrong; the message is one line, with the nearest known name where there is one.
     """
-    for name, least in (("rounds", 1), ("batch_size", 1), ("image_size", LEAST_IMAGE_SIZE)):
-        value = getattr(arguments, name)
-        if value < least:
-            raise UserError(f"--{name.replace('_', '-')} must be at least {least}. Received: {value}.")
+    check_least(1, rounds=arguments.rounds, batch_size=arguments.batch_size)
+    check_least(LEAST_IMAGE_SIZE, image_size=arguments.image_size)
     asked = Asked(
         operations=known_names(arguments.operations, "--operations", OPERATIONS),
         libraries=known_names(arguments.libraries, "--libraries", LIBRARIES),

@@ -7,14 +7,13 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, link_bytes_per_sec, size_bytes
+from benchmarks.lab.options import UserError, check_least, device_of, link_bytes_per_sec, size_bytes
 from benchmarks.scaleout.check.report import KIND as CHECK_KIND
 from benchmarks.scaleout.check.results import CheckDocument
 from benchmarks.scaleout.model import Hosts
 from benchmarks.scaleout.plan import read_config, read_hosts
 from pipeline import PipelineConfig
 from profiles import Device
-from profiles.devices import parse_device
 from profiles.provenance import without_folder
 from profiles.report import DocumentError, load
 
@@ -69,10 +68,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an option is wrong; the message has one line.
     """
-    for name, least in (("accelerators", 1), ("per-host", 1), ("epochs", 1)):
-        value = getattr(arguments, name.replace("-", "_"))
-        if value < least:
-            raise UserError(f"--{name} must be at least {least}. Received: {value}.")
+    check_least(1, accelerators=arguments.accelerators, per_host=arguments.per_host, epochs=arguments.epochs)
     if arguments.accelerators > MOST_ACCELERATORS:
         raise UserError(f"--accelerators must be at most {MOST_ACCELERATORS:,}. Received: {arguments.accelerators}.")
     if arguments.accelerators % min(arguments.per_host, arguments.accelerators):
@@ -86,8 +82,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         raise UserError(f"--goal must be above 0 and at most 1. Received: {arguments.goal}.")
     device = _device(arguments.device)
     size = (arguments.image_size,) * 2 if arguments.image_size is not None else device.image_size or (_IMAGE_SIZE,) * 2
-    if size[0] < 1:
-        raise UserError(f"--image-size must be at least 1. Received: {size[0]}.")
+    check_least(1, image_size=size[0])
     asked = Asked(
         images=int(arguments.images),
         epochs=arguments.epochs,
@@ -105,10 +100,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 
 
 def _device(text: str) -> Device:
-    try:
-        device = parse_device(text)
-    except ValueError as error:
-        raise UserError(f"--device: {error}") from error
+    device = device_of(text)
     if device.images_per_sec is None:
         raise UserError(f"--device must be emulated:RATE: the accelerators are not here. Received: {text}.")
     return device

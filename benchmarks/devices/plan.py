@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.devices.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
-from benchmarks.lab.options import DATA, UserError, known_names
+from benchmarks.lab.options import DATA, UserError, check_least, known_names
 from pipeline.commands import ArgumentParser
 from pipeline.sources import FORMS, add_skip_list_option
 from pipeline.text import did_you_mean
@@ -247,9 +247,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an option is wrong; the message has one line, and suggests the nearest known name if there is one.
     """
-    for option, value in (("--epochs", arguments.epochs), ("--rounds", arguments.rounds)):
-        if value < 1:
-            raise UserError(f"{option} must be at least 1. Received: {value}.")
+    check_least(1, epochs=arguments.epochs, rounds=arguments.rounds)
     if not 0 < arguments.longest_epoch < math.inf:
         raise UserError(f"--longest-epoch must be a number of seconds above 0. Received: {arguments.longest_epoch}.")
     if arguments.target_accuracy is not None and not 0 < arguments.target_accuracy <= 1:

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import models
 from benchmarks.gate.parser import SUBJECT
 from benchmarks.gate.processes import Setting, Subject
 from benchmarks.gate.ratios import RATIOS, SETTING
 from benchmarks.gate.worktrees import check_folder, commit_of, folder_within
-from benchmarks.lab.options import UserError, config_from_file
+from benchmarks.lab.options import UserError, check_model, config_from_file, device_of
 from pipeline import VARIANTS
 from pipeline.text import did_you_mean
-from profiles.devices import parse_device
 from profiles.gate import (
     PAIRS,
     THRESHOLD_RATIO,
@@ -332,11 +330,8 @@ def _subject(text: str, option: str, *, of_revision: bool = False) -> Subject:
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
-    try:
-        models.check_name(arguments.model)
-        device = parse_device(arguments.device)
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    check_model(arguments.model)
+    device = device_of(arguments.device)
     # The child processes run in other working folders: they find files and folders by absolute paths.
     data = str(Path(arguments.data).resolve()) if Path(arguments.data).is_dir() else arguments.data
     model = str(Path(arguments.model).resolve()) if arguments.model.endswith(".keras") else arguments.model

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import models
 from pipeline import ConfigError, PipelineConfig
 from pipeline.address import NO_SERVICE
 from pipeline.config import config_from_dict, config_from_toml
 from pipeline.text import did_you_mean
+from profiles import Device
+from profiles.devices import parse_device
 
 DATA = "generated:2000"
 MODEL = "cats-dogs-64"
@@ -46,6 +49,43 @@ def split_names(text: str, option: str) -> tuple[str, ...]:
     if not names:
         raise UserError(f"{option} needs at least one name. Received: {text!r}.")
     return names
+
+
+def check_least(least: int, **given: int | None) -> None:
+    """Checks numbers that options give.
+
+    Args:
+      given: by the options' names, such as batch_size; None where an option is not given.
+    Raises:
+      UserError: if a number is smaller than `least`.
+    """
+    for name, value in given.items():
+        if value is not None and value < least:
+            raise UserError(f"--{name.replace('_', '-')} must be at least {least}. Received: {value}.")
+
+
+def check_model(name: str, option: str = "--model") -> None:
+    """Checks that a name can be that of a model.
+
+    Raises:
+      UserError: if it cannot.
+    """
+    try:
+        models.check_name(name)
+    except models.ModelError as error:
+        raise UserError(f"{option} {error}") from error
+
+
+def device_of(text: str) -> Device:
+    """Reads the device that --device names.
+
+    Raises:
+      UserError: if there is none of that name.
+    """
+    try:
+        return parse_device(text)
+    except ValueError as error:
+        raise UserError(f"--device: {error}") from error
 
 
 def config_from_file(path: Path, option: str = "--config") -> PipelineConfig:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import DATA, UserError, known_names
+from benchmarks.lab.options import DATA, UserError, check_least, known_names
 from benchmarks.peers.catalogue import PARTS, PEERS, Peer, all_peers, our_peers
 from benchmarks.peers.loaders.work import WORKS
 from pipeline.commands import ArgumentParser
@@ -108,9 +108,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an argument is wrong; the message is one line, with the nearest known name where there is one.
     """
-    for option, least in (("rounds", 1), ("prepared_images", _LEAST_PREPARED_IMAGES)):
-        if (value := getattr(arguments, option)) < least:
-            raise UserError(f"--{option.replace('_', '-')} must be at least {least}. Received: {value}.")
+    check_least(1, rounds=arguments.rounds)
+    check_least(_LEAST_PREPARED_IMAGES, prepared_images=arguments.prepared_images)
     works = known_names(arguments.work, "--work", WORKS)
     peers = _peers(arguments.peers)
     if not any(work in peer.functions for peer in peers for work in works):

@@ -7,8 +7,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import models
-from benchmarks.lab.options import DATA, MODEL, UserError, config_from_file, settings, split_names
+from benchmarks.lab.options import (
+    DATA,
+    MODEL,
+    UserError,
+    check_least,
+    check_model,
+    config_from_file,
+    device_of,
+    settings,
+    split_names,
+)
 from pipeline import BASELINE, VARIANTS, ConfigError, PipelineConfig
 from pipeline.commands import ArgumentParser
 from pipeline.config import config_from_dict
@@ -16,7 +25,6 @@ from pipeline.sources import add_skip_list_option
 from pipeline.text import did_you_mean
 from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
 from profiles import Device
-from profiles.devices import parse_device
 from profiles.provenance import without_folder
 
 # Rounds with --thorough, and the most without it; there rounds end once nothing is left to decide.
@@ -105,10 +113,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: in one line, with the nearest known name where there is one.
     """
-    if arguments.rounds is not None and arguments.rounds < 1:
-        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
-    if arguments.batch_size is not None and arguments.batch_size < 1:
-        raise UserError(f"--batch-size must be at least 1. Received: {arguments.batch_size}.")
+    check_least(1, rounds=arguments.rounds, batch_size=arguments.batch_size)
     return Plan(
         data=arguments.data,
         skip_list=arguments.skip_list,
@@ -128,10 +133,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
 def _models(text: str) -> dict[str, str]:
     named: dict[str, str] = {}
     for typed in split_names(text, "--model"):
-        try:
-            models.check_name(typed)
-        except models.ModelError as error:
-            raise UserError(f"--model {error}") from error
+        check_model(typed)
         name = without_folder(typed)
         if name in named:
             raise UserError(f"--model: two files are called {name}, which is all that results keep. Rename one.")
@@ -176,7 +178,4 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
 def _devices(text: str) -> tuple[Device, ...] | None:
     if text == "auto":
         return None
-    try:
-        return tuple(parse_device(name) for name in split_names(text, "--device"))
-    except ValueError as error:
-        raise UserError(f"--device: {error}") from error
+    return tuple(map(device_of, split_names(text, "--device")))

@@ -7,14 +7,12 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import models
-from benchmarks.lab.options import UserError, config_of, link_bytes_per_sec, servable
+from benchmarks.lab.options import UserError, check_model, config_of, device_of, link_bytes_per_sec, servable
 from benchmarks.scaleout.check.plan import CheckPlan, read_check
 from benchmarks.scaleout.model import Hosts
 from benchmarks.scaleout.parser import VARIANT
 from pipeline import VARIANTS, PipelineConfig
 from profiles import Device
-from profiles.devices import parse_device
 from profiles.provenance import usable_cores, without_folder
 
 
@@ -76,17 +74,11 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan | CheckPlan:
 def _asked(arguments: argparse.Namespace) -> Asked:
     if not 0 < arguments.goal <= 1:
         raise UserError(f"--goal must be above 0 and at most 1. Received: {arguments.goal}.")
-    try:
-        models.check_name(arguments.model)
-        device = parse_device(arguments.device)
-    except models.ModelError as error:
-        raise UserError(f"--model {error}") from error
-    except ValueError as error:
-        raise UserError(f"--device: {error}") from error
+    check_model(arguments.model)
     return Asked(
         config=read_config(arguments),
         model=without_folder(arguments.model),
-        device=device,
+        device=device_of(arguments.device),
         hosts=read_hosts(arguments),
         goal_ratio=arguments.goal,
         data=without_folder(arguments.data),

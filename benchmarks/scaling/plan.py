@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.options import DATA, UserError, known_names
+from benchmarks.lab.options import DATA, UserError, check_least, known_names
 from pipeline import VARIANTS, PipelineConfig
 from pipeline.commands import ArgumentParser
 from pipeline.config import AUTO
@@ -258,10 +258,8 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an option is wrong; the message has one line, and suggests the nearest known name if there is one.
     """
-    if arguments.rounds < 1:
-        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
-    if arguments.most_files < _LEAST_FILES:
-        raise UserError(f"--most-files must be at least {_LEAST_FILES}. Received: {arguments.most_files}.")
+    check_least(1, rounds=arguments.rounds)
+    check_least(_LEAST_FILES, most_files=arguments.most_files)
     axes = known_names(arguments.axes, "--axes", AXES)
     if "cores" in axes and not hasattr(os, "sched_setaffinity"):
         raise UserError("--axes cores needs a system that binds processes to cores, such as Linux. Give the others.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, known_names
+from benchmarks.lab.options import UserError, check_least, known_names
 from pipeline.commands import ArgumentParser
 from pipeline.text import did_you_mean
 
@@ -102,8 +102,7 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         raise UserError(f"{folder} holds no folder with a {TRAIN}.")
     if arguments.only is not None:
         names = list(known_names(arguments.only, "--only", names))
-    if arguments.rounds < 1:
-        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    check_least(1, rounds=arguments.rounds)
     for option in ("budget", "limit"):
         seconds = getattr(arguments, option)
         if not 1 <= seconds <= 86400:

@@ -6,13 +6,20 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, config_of, link_bytes_per_sec, servable, split_names
+from benchmarks.lab.options import (
+    UserError,
+    check_least,
+    config_of,
+    device_of,
+    link_bytes_per_sec,
+    servable,
+    split_names,
+)
 from benchmarks.service.faults.plan import FaultsPlan, read_faults
 from benchmarks.service.parser import VARIANT
 from pipeline import VARIANTS, ConfigError, PipelineConfig
 from pipeline.service import NO_SERVICE, Address, parse_address
 from profiles import Device
-from profiles.devices import parse_device
 from profiles.provenance import without_folder
 
 _MOST_WORKERS = 64
@@ -119,8 +126,7 @@ def _worker(arguments: argparse.Namespace) -> ServerPlan:
 
 
 def _local(arguments: argparse.Namespace, out: Path) -> Plan:
-    if arguments.rounds < 1:
-        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    check_least(1, rounds=arguments.rounds)
     numbers = split_names(arguments.workers, "--workers")
     for number in numbers:
         if not (number.isdecimal() and 1 <= int(number) <= _MOST_WORKERS):
@@ -143,8 +149,7 @@ def _local(arguments: argparse.Namespace, out: Path) -> Plan:
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
-    if arguments.image_size < 1:
-        raise UserError(f"--image-size must be at least 1. Received: {arguments.image_size}.")
+    check_least(1, image_size=arguments.image_size)
     refused = {"service": "this command starts its services itself. Use --workers, or --service HOST:PORT."}
     config = servable(config_of(arguments.config, arguments.set, VARIANTS[VARIANT], refused=refused))
     return replace(config, image_size=(arguments.image_size, arguments.image_size))
@@ -169,10 +174,7 @@ def _port(port: int, *, least: int = 1) -> int:
 def _device(text: str | None) -> Device | None:
     if text is None:
         return None
-    try:
-        device = parse_device(text)
-    except ValueError as error:
-        raise UserError(f"--device: {error}") from error
+    device = device_of(text)
     if device.images_per_sec is None:
         raise UserError(f"--device must be emulated:RATE here: no model is trained. Received: {text}.")
     return device

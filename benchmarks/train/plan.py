@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import models
-from benchmarks.lab.options import MODEL, UserError, config_from_file
+from benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_from_file
 from pipeline import VARIANTS, PipelineConfig
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -66,19 +66,15 @@ def read_plan(arguments: argparse.Namespace) -> Plan:
     Raises:
       UserError: if an option is wrong; the message has one line.
     """
-    try:
-        models.check_name(arguments.model)
-    except models.ModelError as error:
-        raise UserError(f"--model {error}") from error
+    check_model(arguments.model)
     published = models.MODELS.get(arguments.model, models.MODELS[MODEL]).training
     config = VARIANTS[_VARIANT] if arguments.config is None else config_from_file(arguments.config)
     batch_size = arguments.batch_size
     if batch_size is None:
         batch_size = config.batch_size if arguments.config or published.batch_size is None else published.batch_size
     epochs = published.epochs if arguments.epochs is None else arguments.epochs
-    for name, value, least in (("epochs", epochs, 1), ("batch-size", batch_size, 1), ("seed", arguments.seed, 0)):
-        if value < least:
-            raise UserError(f"--{name} must be at least {least}. Received: {value}.")
+    check_least(1, epochs=epochs, batch_size=batch_size)
+    check_least(0, seed=arguments.seed)
     _check_file(arguments.out, overwrite=arguments.overwrite)
     return Plan(
         model=arguments.model,

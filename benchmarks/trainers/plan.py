@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import models
-from benchmarks.lab.options import MODEL, UserError, config_of, known_names
+from benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_of, known_names
 from benchmarks.trainers.subjects import SUBJECTS
 from pipeline import VARIANTS, PipelineConfig
 from pipeline.commands import ArgumentParser
@@ -103,14 +102,10 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     Raises:
       UserError: if an option, or the environment's TF_CONFIG, is wrong; the message has one line.
     """
-    if arguments.rounds < 1:
-        raise UserError(f"--rounds must be at least 1. Received: {arguments.rounds}.")
+    check_least(1, rounds=arguments.rounds)
     if not 2 <= arguments.processes <= _MOST_PROCESSES:
         raise UserError(f"--processes must be from 2 to {_MOST_PROCESSES}. Received: {arguments.processes}.")
-    try:
-        models.check_name(arguments.model)
-    except models.ModelError as error:
-        raise UserError(f"--model {error}") from error
+    check_model(arguments.model)
     try:
         cluster = read_tf_config(os.environ)
     except TfConfigError as error:

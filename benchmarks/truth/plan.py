@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import MODEL, UserError
+from benchmarks.lab.options import MODEL, UserError, check_least
 from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, ON_GPU, PLANTED, SIMULATION
 from models import MODELS
 from pipeline.commands import ArgumentParser
@@ -193,8 +193,7 @@ def read(part: str, arguments: argparse.Namespace, out: Path) -> Plan:
     """
     options: dict[str, str | int] = {name: getattr(arguments, name) for name in PARTS[part].numbers}
     for name, number in PARTS[part].numbers.items():
-        if int(options[name]) < number.least:
-            raise UserError(f"--{name} must be at least {number.least}. Received: {options[name]}.")
+        check_least(number.least, **{name: int(options[name])})
     groups = _groups(part, arguments)
     if part == "photos":
         options = {"against": without_folder(arguments.data), **options}

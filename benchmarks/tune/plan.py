@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-import models
-from benchmarks.lab.options import DATA, MODEL, UserError, config_of, size_bytes
+from benchmarks.lab.options import DATA, MODEL, UserError, check_least, check_model, config_of, device_of, size_bytes
 from benchmarks.tune.exactness import CLASSES
 from pipeline import PipelineConfig
 from pipeline.cache import cache_root
@@ -283,17 +282,11 @@ def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
             f"--pipeline has images of its own, and remedies to try on them. Leave out: {', '.join(ignored)}."
         )
     model = arguments.model or MODEL
-    try:
-        models.check_name(model)
-        device = parse_device(arguments.device or "cpu")
-    except models.ModelError as error:
-        raise UserError(f"--model {error}") from error
-    except ValueError as error:
-        raise UserError(f"--device: {error}") from error
+    check_model(model)
+    device = device_of(arguments.device or "cpu")
     if arguments.pipeline is not None and not all(arguments.pipeline.partition(":")[::2]):
         raise UserError(f"--pipeline needs module:function. Received: {arguments.pipeline!r}.")
-    if arguments.classes < 2:
-        raise UserError(f"--classes must be at least 2. Received: {arguments.classes}.")
+    check_least(2, classes=arguments.classes)
     if arguments.pipeline is None and _given(arguments, ("classes",)):
         raise UserError("--classes needs --pipeline: the images of --data have classes of their own. Leave it out.")
     if arguments.budget is not None and not 0 < arguments.budget < math.inf:

@@ -6,8 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-import models
-from benchmarks.lab.options import DATA, UserError
+from benchmarks.lab.options import DATA, check_least, check_model
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
 from profiles.provenance import usable_threads, without_folder
@@ -80,18 +79,9 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
       UserError: if an option is wrong; the message has one line.
     """
     threads = usable_threads() if arguments.threads is None else arguments.threads
-    for option, value, least in (
-        ("--epochs", arguments.epochs, 0),
-        ("--rounds", arguments.rounds, 1),
-        ("--batch-size", arguments.batch_size, 1),
-        ("--threads", threads, 1),
-    ):
-        if value < least:
-            raise UserError(f"{option} must be at least {least}. Received: {value}.")
-    try:
-        models.check_name(arguments.inference)
-    except models.ModelError as error:
-        raise UserError(f"--inference: {error}") from error
+    check_least(0, epochs=arguments.epochs)
+    check_least(1, rounds=arguments.rounds, batch_size=arguments.batch_size, threads=threads)
+    check_model(arguments.inference, "--inference")
     asked = Asked(
         model=without_folder(arguments.inference),
         passes=arguments.epochs,

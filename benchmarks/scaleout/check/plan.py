@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, split_names
+from benchmarks.lab.options import UserError, check_least, split_names
 from benchmarks.scaleout.model import Hosts
 from benchmarks.scaleout.parser import ROUNDS, parser
 from pipeline import VARIANTS, PipelineConfig
@@ -172,8 +172,7 @@ def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
         if name not in _OWN_OPTIONS and getattr(arguments, name, default) != default:
             raise UserError(f"--{name.replace('_', '-')} is of a decision: a check has pools of its own. Leave it out.")
     rounds = ROUNDS if arguments.rounds is None else arguments.rounds
-    if rounds < 1:
-        raise UserError(f"--rounds must be at least 1. Received: {rounds}.")
+    check_least(1, rounds=rounds)
     pools = LOOPBACK_POOLS if arguments.loopback else POOLS
     if arguments.only is not None:
         texts = split_names(arguments.only, "--only")

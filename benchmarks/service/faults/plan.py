@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, split_names
+from benchmarks.lab.options import UserError, check_least, split_names
 
 # What is done to the service, and what happens then.
 KINDS: dict[str, str] = {
@@ -90,6 +90,5 @@ def read_faults(arguments: argparse.Namespace, out: Path) -> FaultsPlan:
                 f"moment ({', '.join(MOMENTS)}) or case, such as {CASES[0].name}."
             )
     asked = FaultsAsked(cases=cases, images=arguments.images, batch_size=32, step_s=0.02, limit_s=15.0)
-    if asked.images < 10 * asked.batch_size:
-        raise UserError(f"--images must be at least {10 * asked.batch_size}. Received: {arguments.images}.")
+    check_least(10 * asked.batch_size, images=arguments.images)
     return FaultsPlan(asked=asked, out=out)

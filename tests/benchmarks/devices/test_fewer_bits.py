@@ -128,7 +128,7 @@ def test_all_parts_of_a_nested_network_are_in_bfloat16():
         (["--rounds", "0"], "--rounds must be at least 1. Received: 0."),
         (["--epochs", "-1"], "--epochs must be at least 0. Received: -1."),
         (["--threads", "0"], "--threads must be at least 1. Received: 0."),
-        (["--inference=cats-dogs-46"], "--inference: 'cats-dogs-46' is not a model. Did you mean 'cats-dogs-64'?"),
+        (["--inference=cats-dogs-46"], "--inference 'cats-dogs-46' is not a model. Did you mean 'cats-dogs-64'?"),
         (["--data", "/no/folder"], "/no/folder does not exist."),
     ],
 )
