@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Keras 3's own `keras.preprocessing.image` no longer has the generator.
 _legacy = tf.keras.preprocessing.image
-# At most so many images are compared and timed, evenly from all classes.
+# At most so many images are compared and timed, evenly from front to back, and the first of at most so many classes.
 MOST_IMAGES = 512
 # Fewer, where so many would take more memory than this.
 _MOST_BYTES = 200_000_000
@@ -93,7 +93,7 @@ def count_images(loader: Loader, directory: str) -> int:
 
 
 def compare(loader: Loader, cached_bytes: int | None, scratch: Path) -> Compared:
-    """Compares on at most `MOST_IMAGES` images of the loader's folder.
+    """Compares on at most `MOST_IMAGES` images of the loader's folder, and the first of as many classes.
 
     Args:
       loader: with a folder.
@@ -197,7 +197,7 @@ def _epoch(data: Any) -> Iterator[Any]:
 
 
 def _some_files(plain: Loader, directory: str) -> list[str]:
-    """Returns files of a folder, evenly from front to back, of every class some.
+    """Returns files of a folder, evenly from front to back, and the first of every class.
 
     A part of the folder has other shares for validation, so that all of its files are taken from.
     """
@@ -208,6 +208,19 @@ def _some_files(plain: Loader, directory: str) -> list[str]:
     paths = list(data.filepaths if hasattr(data, "filepaths") else data.file_paths)
     height, width = plain.image_size
     most = max(32, min(MOST_IMAGES, _MOST_BYTES // (height * width * plain.channels * 4)))
+    return _sample(paths, directory, most)
+
+
+def _sample(paths: list[str], directory: str, most: int) -> list[str]:
+    """Returns at most so many paths, and the first of at most so many classes; their order stays."""
+    firsts: dict[tuple[str, ...], str] = {}
+    for path in paths:
+        firsts.setdefault(Path(os.path.relpath(path, directory)).parts[:-1][:1], path)
+    chosen = {*_evenly(paths, most), *_evenly(list(firsts.values()), most)}
+    return [path for path in paths if path in chosen]
+
+
+def _evenly(paths: list[str], most: int) -> list[str]:
     return paths[:: max(1, -(-len(paths) // most))]
 
 

@@ -136,6 +136,14 @@ def test_a_wrong_equivalent_is_found(photos: Path, tmp_path: Path, monkeypatch: 
     assert compared.moved_levels is not None and compared.moved_levels[1] < 0.8 * compared.moved_levels[0]
 
 
+def test_no_class_is_missing_in_what_is_compared() -> None:
+    paths = [f"data/{name}/{number}.jpg" for name, count in (("a", 9), ("b", 1), ("c", 6)) for number in range(count)]
+    sample = [path.removeprefix("data/").removesuffix(".jpg") for path in comparing._sample(paths, "data", 4)]
+    assert sample == ["a/0", "a/4", "a/8", "b/0", "c/0", "c/2"]
+    flat = [f"data/{number}.jpg" for number in range(8)]  # without labels, images need no folder of a class
+    assert comparing._sample(flat, "data", 4) == flat[::2]
+
+
 def test_keras_own_dataset_keeps_its_reader_and_gets_a_cache(photos: Path, tmp_path: Path) -> None:
     call = f"{str(photos)!r}, image_size=(16, 16), validation_split=0.5, subset='training', seed=4, batch_size=8"
     text = f"import keras\na = keras.utils.image_dataset_from_directory({call})\n"
