@@ -109,7 +109,7 @@ def test_the_equivalent_reads_what_keras_reads(name: str, photos: Path, tmp_path
     compared = comparing.compare(loader, 1000, tmp_path)
     assert compared.images[0] == compared.images[1] == (10 if loader.part else 40)
     assert compared.unlike == 0 and compared.off_levels <= 1
-    assert min(compared.after) > 0 and len(compared.before) == 3
+    assert min(compared.rates.after) > 0 and len(compared.rates.before) == 3
 
 
 def test_labels_are_an_array_as_of_keras(photos: Path, tmp_path: Path) -> None:
