@@ -43,7 +43,7 @@ def held(folder: Path) -> Path:
 
 
 def let_go(folder: Path) -> None:
-    """Ends what `held` has begun."""
+    """Lets go of the lock of a folder that this process uses or builds."""
     if folder in _locked:
         os.close(_locked.pop(folder))
 
@@ -107,8 +107,7 @@ def remove_scratch(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        if folder in _locked:
-            os.close(_locked.pop(folder))
+        let_go(folder)
 
 
 def _make_locked(folder: Path, *, mode: int) -> Path:

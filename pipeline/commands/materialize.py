@@ -10,9 +10,8 @@ import contextlib
 import math
 import os
 import re
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline import clock
@@ -21,6 +20,7 @@ from pipeline.config import AUTO, CHOICES, PipelineConfig
 from pipeline.errors import SourceError, UnavailableError, WriteError, first_line
 from pipeline.opening import open_source
 from pipeline.prepared.index import FORMS
+from pipeline.rates import Rates
 from pipeline.sources.skip_list import add_skip_list_option, read_skip_list
 from pipeline.sources.source import ImageSource, Progress
 from pipeline.text import printable
@@ -33,30 +33,6 @@ if TYPE_CHECKING:
 _ROUNDS = 3
 # Rates of the source and of its copy are measured on at most this many images.
 _MEASURED_IMAGES = 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """Rates of reading in images/sec, one per round. Source and copy were read in turn.
-
-    Attributes:
-      before: of the source.
-      after: of the copy.
-    """
-
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-
-    @property
-    def medians(self) -> tuple[float, float]:
-        """(before, after)."""
-        return statistics.median(self.before), statistics.median(self.after)
-
-    @property
-    def speed_up(self) -> tuple[float, float, float]:
-        """The smallest, the median and the largest of the rounds' ratios `after / before`."""
-        ratios = sorted(after / before for before, after in zip(self.before, self.after, strict=True))
-        return ratios[0], statistics.median(ratios), ratios[-1]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ import argparse
 import os
 import re
 import shlex
-import statistics
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -203,11 +202,11 @@ def _compared_lines(compared: Compared) -> Iterator[tuple[str, str]]:
             f"{compared.moved_levels[0]:.1f}"
         )
     yield "DIFFERENT" if _differs(compared) else "SAME", f"{text}."
-    least, middle, most = compared.speed_up
-    before, after = statistics.median(compared.before), statistics.median(compared.after)
+    least, middle, most = compared.rates.speed_up
+    before, after = compared.rates.medians
     rates = f"{before:,.0f} images/sec, then {after:,.0f}"
     label = "FASTER" if least > 1 else "NOT FASTER" if most <= 1 else "UNCERTAIN"
-    rounds = f"{middle:.2f} times ({least:.2f} to {most:.2f} in {len(compared.before)} rounds)"
+    rounds = f"{middle:.2f} times ({least:.2f} to {most:.2f} in {len(compared.rates.before)} rounds)"
     yield label, f"{rounds}: {rates}. The first epoch: {compared.first_ratio:.2f} times."
 
 

@@ -22,13 +22,14 @@ from pipeline import clock
 from pipeline.errors import first_line
 from pipeline.migration.loaders import Draws, Loader
 from pipeline.migration.writing import module_text
+from pipeline.rates import Rates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Keras 3's own `keras.preprocessing.image` no longer has the generator.
 _legacy = tf.keras.preprocessing.image
-# At most so many images are compared and timed, evenly from all classes.
+# At most so many images are compared and timed, evenly from front to back, and the first of at most so many classes.
 MOST_IMAGES = 512
 # Fewer, where so many would take more memory than this.
 _MOST_BYTES = 200_000_000
@@ -62,7 +63,7 @@ class Compared:
       unlike: how many of these have other pixels, or another label.
       off_levels: the mean difference of a pixel without augmentation, in levels of 255.
       moved_levels: (Keras, tf.data): how far augmentation takes a pixel on average, in levels; None without it.
-      before, after: images/sec of each round; the rounds were interleaved.
+      rates: of the loader as written, and of the equivalent.
       first_ratio: how many times as fast the equivalent's first epoch is, which is traced and fills the cache.
     """
 
@@ -71,15 +72,8 @@ class Compared:
     unlike: int
     off_levels: float
     moved_levels: tuple[float, float] | None
-    before: tuple[float, ...]
-    after: tuple[float, ...]
+    rates: Rates
     first_ratio: float
-
-    @property
-    def speed_up(self) -> tuple[float, float, float]:
-        """The smallest, the median and the largest of the rounds' ratios `after / before`."""
-        ratios = sorted(after / before for before, after in zip(self.before, self.after, strict=True))
-        return ratios[0], statistics.median(ratios), ratios[-1]
 
 
 def count_images(loader: Loader, directory: str) -> int:
@@ -93,7 +87,7 @@ def count_images(loader: Loader, directory: str) -> int:
 
 
 def compare(loader: Loader, cached_bytes: int | None, scratch: Path) -> Compared:
-    """Compares on at most `MOST_IMAGES` images of the loader's folder.
+    """Compares on at most `MOST_IMAGES` images of the loader's folder, and the first of as many classes.
 
     Args:
       loader: with a folder.
@@ -123,15 +117,14 @@ def _compared(loader: Loader, tools: _Module, directory: str, part: Path) -> Com
     off = np.abs(before[0][:images] - after[0][:images]).mean(axis=(1, 2, 3)) * scale
     unlike = int(np.sum((off > _LIKE_LEVELS) | _differ(before[1], after[1], images)))
     moved = _moved(loader, tools, str(part), before[0], scale) if loader.draws.any else None
-    rates_before, rates_after, first_ratio = _rates(loader, tools, str(part), (len(before[0]), len(after[0])))
+    rates, first_ratio = _rates(loader, tools, str(part), (len(before[0]), len(after[0])))
     return Compared(
         images=listed,
         compared=len(before[0]),
         unlike=unlike + abs(len(before[0]) - len(after[0])),
         off_levels=float(off.mean()),
         moved_levels=moved,
-        before=rates_before,
-        after=rates_after,
+        rates=rates,
         first_ratio=first_ratio,
     )
 
@@ -197,7 +190,7 @@ def _epoch(data: Any) -> Iterator[Any]:
 
 
 def _some_files(plain: Loader, directory: str) -> list[str]:
-    """Returns files of a folder, evenly from front to back, of every class some.
+    """Returns files of a folder, evenly from front to back, and the first of every class.
 
     A part of the folder has other shares for validation, so that all of its files are taken from.
     """
@@ -208,6 +201,19 @@ def _some_files(plain: Loader, directory: str) -> list[str]:
     paths = list(data.filepaths if hasattr(data, "filepaths") else data.file_paths)
     height, width = plain.image_size
     most = max(32, min(MOST_IMAGES, _MOST_BYTES // (height * width * plain.channels * 4)))
+    return _sample(paths, directory, most)
+
+
+def _sample(paths: list[str], directory: str, most: int) -> list[str]:
+    """Returns at most so many paths, and the first of at most so many classes; their order stays."""
+    firsts: dict[tuple[str, ...], str] = {}
+    for path in paths:
+        firsts.setdefault(Path(os.path.relpath(path, directory)).parts[:-1][:1], path)
+    chosen = {*_evenly(paths, most), *_evenly(list(firsts.values()), most)}
+    return [path for path in paths if path in chosen]
+
+
+def _evenly(paths: list[str], most: int) -> list[str]:
     return paths[:: max(1, -(-len(paths) // most))]
 
 
@@ -246,10 +252,8 @@ def _moved(
     return statistics.fmean(moved[0]), statistics.fmean(moved[1])
 
 
-def _rates(
-    loader: Loader, tools: _Module, directory: str, images: tuple[int, int]
-) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    """Returns images/sec of each round, of (Keras, tf.data), and how many times as fast tf.data's first epoch is.
+def _rates(loader: Loader, tools: _Module, directory: str, images: tuple[int, int]) -> tuple[Rates, float]:
+    """Returns images/sec of each round, and how many times as fast tf.data's first epoch is.
 
     Args:
       images: how many images of the folder Keras serves, and how many tf.data.
@@ -258,7 +262,7 @@ def _rates(
     first_s = _seconds(ours)
     seconds = [(_seconds(theirs), _seconds(ours)) for _ in range(_ROUNDS)]
     before, after = (tuple(images[side] / times[side] for times in seconds) for side in (0, 1))
-    return before, after, statistics.median(times[0] for times in seconds) / first_s
+    return Rates(before=before, after=after), statistics.median(times[0] for times in seconds) / first_s
 
 
 def _seconds(data: Any) -> float:

@@ -123,7 +123,7 @@ def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | N
     Args:
       flags: `_COLOUR`, and a reduction of `_REDUCED`.
     """
-    image: Any = cv2.imdecode(encoded, flags)
+    image: Any = cv2.imdecode(encoded, flags) if len(encoded) else None  # OpenCV raises on an empty file
     return image if _GIVES_RGB or image is None else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 

@@ -543,13 +543,14 @@ def test_paths_are_no_constants_of_a_function(tmp_path):
     assert not any(b".jpg" in graph.SerializeToString() for graph in graphs)
 
 
-def test_a_file_that_opencv_cannot_decode_is_named(tmp_path):
+@pytest.mark.parametrize("content", [b"no image", b""])
+def test_a_file_that_opencv_cannot_decode_is_named(content, tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         Image.new("RGB", (90, 70)).save(tmp_path / name / "1.jpg")
     script = script_of(COMPOSED, from_folder(tmp_path))
     dataset = script["make_dataset"]()
-    (tmp_path / "b" / "1.jpg").write_bytes(b"no image")
+    (tmp_path / "b" / "1.jpg").write_bytes(content)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"b/1\.jpg' cannot be decoded by OpenCV"):
         epochs(dataset)
 

@@ -13,8 +13,9 @@ from benchmarks import cli
 from pipeline import PipelineConfig, build, building, from_folder, open_source
 from pipeline import __main__ as package
 from pipeline.commands import materialize as command
-from pipeline.commands.materialize import Rates, describe
+from pipeline.commands.materialize import describe
 from pipeline.prepared.write import Prepared, materialize
+from pipeline.rates import Rates
 from pipeline.stages import read as reading
 from tests import PROJECT_ROOT
 

@@ -118,6 +118,17 @@ def test_a_file_that_cannot_be_decoded_is_named_without_its_folder(tmp_path, wor
         fed(data)
 
 
+def test_a_file_that_was_emptied_since_the_scan_is_named(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (90, 70)).save(tmp_path / name / "1.jpg")
+    data = ImagePyDataset(from_folder(tmp_path), dataclasses.replace(CONFIG, batch_size=1))
+    for name in "ab":
+        (tmp_path / name / "1.jpg").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"^[ab]/1\.jpg cannot be decoded by OpenCV\.$"):
+        data[0]
+
+
 # WorkerRecord
 
 

@@ -109,7 +109,7 @@ def test_the_equivalent_reads_what_keras_reads(name: str, photos: Path, tmp_path
     compared = comparing.compare(loader, 1000, tmp_path)
     assert compared.images[0] == compared.images[1] == (10 if loader.part else 40)
     assert compared.unlike == 0 and compared.off_levels <= 1
-    assert min(compared.after) > 0 and len(compared.before) == 3
+    assert min(compared.rates.after) > 0 and len(compared.rates.before) == 3
 
 
 def test_labels_are_an_array_as_of_keras(photos: Path, tmp_path: Path) -> None:
@@ -134,6 +134,14 @@ def test_a_wrong_equivalent_is_found(photos: Path, tmp_path: Path, monkeypatch: 
     compared = comparing.compare(loader, None, tmp_path)
     assert compared.unlike > 30
     assert compared.moved_levels is not None and compared.moved_levels[1] < 0.8 * compared.moved_levels[0]
+
+
+def test_no_class_is_missing_in_what_is_compared() -> None:
+    paths = [f"data/{name}/{number}.jpg" for name, count in (("a", 9), ("b", 1), ("c", 6)) for number in range(count)]
+    sample = [path.removeprefix("data/").removesuffix(".jpg") for path in comparing._sample(paths, "data", 4)]
+    assert sample == ["a/0", "a/4", "a/8", "b/0", "c/0", "c/2"]
+    flat = [f"data/{number}.jpg" for number in range(8)]  # without labels, images need no folder of a class
+    assert comparing._sample(flat, "data", 4) == flat[::2]
 
 
 def test_keras_own_dataset_keeps_its_reader_and_gets_a_cache(photos: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 import socket
+import tracemalloc
 import warnings
 import zlib
 
@@ -481,6 +482,18 @@ def test_the_fingerprint_of_arrays_is_of_their_bytes():
     assert from_arrays(images.copy(), labels).fingerprint == before
     images[3, 4, 5, 2] = 1
     assert from_arrays(images, labels).fingerprint != before
+
+
+def test_the_fingerprint_of_arrays_takes_no_copy_of_them():
+    images, labels = np.zeros((2, 1000, 500, 3), np.uint8), np.array([0, 1])
+    tracemalloc.start()
+    try:
+        fingerprint = from_arrays(images, labels).fingerprint
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < images.nbytes / 10
+    assert from_arrays(np.asfortranarray(images), labels).fingerprint == fingerprint
 
 
 def test_the_fingerprint_of_arrays_tells_labels_and_shapes_apart():
