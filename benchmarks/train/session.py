@@ -93,6 +93,8 @@ def _train(
         raise UserError(f"{error} {plan.out} was not written.", exit_code=3) from error
     except UnavailableError as error:
         raise UserError(f"The pipeline cannot serve these photos: {error}.") from error
+    except models.ModelError as error:  # layers of the pipeline cannot stand in front of it
+        raise UserError(str(error)) from error
     except (tf.errors.OpError, OSError) as error:  # a photo that was removed or cannot be decoded
         raise UserError(
             f"Training failed: {one_line(error).rstrip('.')}. {plan.out} was not written.", exit_code=3
