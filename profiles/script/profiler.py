@@ -483,11 +483,17 @@ class _Caller:
         self._place = (place, data_kind(data))
         self.last = LastData(data)
         self._model: Callable[[], Any] = weakref.ref(model)
-        self._optimizer: Callable[[], Any] = weakref.ref(model.optimizer) if model.optimizer else lambda: None
+        optimizer = _optimizer_of(model)
+        self._optimizer: Callable[[], Any] = (lambda: None) if optimizer is None else weakref.ref(optimizer)
 
     def is_of(self, place: str, model: Any, data: Any) -> bool:
-        same = self._model() is model and self._optimizer() is model.optimizer
+        same = self._model() is model and self._optimizer() is _optimizer_of(model)
         return same and self._place == (place, data_kind(data))
+
+
+def _optimizer_of(model: Any) -> Any:
+    """Returns the optimizer of a model; None where the model was never compiled: such a model can predict."""
+    return getattr(model, "optimizer", None)
 
 
 def _epoch_batches(watch: Watch) -> int | None:
