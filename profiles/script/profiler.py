@@ -291,7 +291,7 @@ class Profiler:
         canary_ns = clock.canary_ns()
         unit, why_unknown = watch.tested
         with self._noting:
-            caller = self._caller_of(place, model, data)
+            caller = self._caller_of(function, place, model, data)
             evaluation = FitRecord(
                 name=self._name(function, place, caller),
                 model=model.name,
@@ -304,11 +304,11 @@ class Profiler:
                 why_unknown=why_unknown,
                 unit=unit or SAMPLE,
             )
-            self._add(evaluation, caller, place, model, data)
+            self._add(evaluation, caller, function, place, model, data)
 
-    def _caller_of(self, place: str, model: Any, data: Any) -> _Caller | None:
-        """Returns the place that has called with this model and kind of data before; None if none has."""
-        return next((caller for caller in self._callers if caller.is_of(place, model, data)), None)
+    def _caller_of(self, function: str, place: str, model: Any, data: Any) -> _Caller | None:
+        """Returns the place that has called this function with this model and kind of data before; None if none has."""
+        return next((caller for caller in self._callers if caller.is_of(function, place, model, data)), None)
 
     def _name(self, function: str, place: str, caller: _Caller | None) -> str:
         """Returns the name of a record, such as "fit 1 (train.py:42)", which a place keeps."""
@@ -316,10 +316,12 @@ class Profiler:
             return self.fits[caller.at].name
         return f"{function} {1 + sum(fit.name.startswith(f'{function} ') for fit in self.fits)} ({place})"
 
-    def _add(self, fit: FitRecord, caller: _Caller | None, place: str, model: Any, data: Any) -> FitRecord:
+    def _add(
+        self, fit: FitRecord, caller: _Caller | None, function: str, place: str, model: Any, data: Any
+    ) -> FitRecord:
         """Adds a call to the record of its place, and returns that record."""
         if caller is None:
-            self._callers.append(_Caller(place, model, data, at=len(self.fits)))
+            self._callers.append(_Caller(function, place, model, data, at=len(self.fits)))
             self.fits.append(fit)
             return fit
         caller.last.note(data)
@@ -361,7 +363,7 @@ class Profiler:
     ) -> FitRecord:
         """Adds a call of `fit` to the record of its place, and returns that record."""
         with self._noting:
-            caller = self._caller_of(place, model, data)
+            caller = self._caller_of("fit", place, model, data)
             ceilings = self._ceilings_of(model, watch, interrupted, caller)
             fit = FitRecord(
                 name=self._name("fit", place, caller),
@@ -377,7 +379,7 @@ class Profiler:
                 account=replace(account, step_ns=ceilings.step_ns),
                 unit=watch.unit or SAMPLE,
             )
-            fit = self._add(fit, caller, place, model, data)
+            fit = self._add(fit, caller, "fit", place, model, data)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
             if _is_re_iterable(data):
                 self._data[fit.name] = weakref.ref(data)
@@ -468,27 +470,27 @@ class _ThreadState(threading.local):
 
 
 class _Caller:
-    """A place in a script that has called `fit`, whose calls share a record.
+    """A place in a script that has called `fit`, `evaluate` or `predict`, whose calls share a record.
 
-    Calls with another model, a model that was compiled anew, or another kind of data do not belong to it. The model and
-    its optimizer are not kept alive.
+    Calls of another function, or with another model, a model that was compiled anew, or another kind of data do not
+    belong to it. The model and its optimizer are not kept alive.
 
     Attributes:
       at: index of the record in `Profiler.fits`.
       last: the data of the last call.
     """
 
-    def __init__(self, place: str, model: Any, data: Any, at: int) -> None:
+    def __init__(self, function: str, place: str, model: Any, data: Any, at: int) -> None:
         self.at = at
-        self._place = (place, data_kind(data))
+        self._call = (function, place, data_kind(data))
         self.last = LastData(data)
         self._model: Callable[[], Any] = weakref.ref(model)
         optimizer = _optimizer_of(model)
         self._optimizer: Callable[[], Any] = (lambda: None) if optimizer is None else weakref.ref(optimizer)
 
-    def is_of(self, place: str, model: Any, data: Any) -> bool:
+    def is_of(self, function: str, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is _optimizer_of(model)
-        return same and self._place == (place, data_kind(data))
+        return same and self._call == (function, place, data_kind(data))
 
 
 def _optimizer_of(model: Any) -> Any:

@@ -22,3 +22,13 @@ def test_a_model_that_was_never_compiled_predicts_and_has_a_record(watched: Prof
         assert model.predict(INPUTS, batch_size=8, verbose=0).shape == (64, 1)
     [record] = watched.fits
     assert record.name.startswith("predict 1 (test_profiler.py:") and record.calls == 2
+
+
+def test_fit_evaluate_and_predict_of_one_line_have_a_record_each(watched: Profiler) -> None:
+    model, data = a_model(), {"x": INPUTS, "batch_size": 8, "verbose": 0}
+    model.compile("sgd", "mse")
+    for call in (model.fit, model.evaluate, model.predict):
+        call(**data, **({} if call == model.predict else {"y": TARGETS}))
+    names = [record.name.partition(" (")[0] for record in watched.fits]
+    assert names == ["fit 1", "evaluate 1", "predict 1"]
+    assert len({record.name.partition(" (")[2] for record in watched.fits}) == 1
