@@ -225,8 +225,15 @@ def test_lines_before_one_statement_keep_their_order():
     assert text == "import keras\na = 1\nb = a\nmodel.fit(slices(X), epochs=2)\n"
 
 
-def test_a_map_that_is_read_twice_is_not_moved():
-    source = "a = data.map(f)\ntrain = a.batch(8)\nvalid = a.batch(9)\n"
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a = data.map(f)\ntrain = a.batch(8)\nvalid = a.batch(9)\n",
+        "a = data.map(f)\nprint(next(iter(a)))\na = a.batch(8)\n",
+        "a = data.map(f)\nif batches:\n    a = a.batch(8)\n",
+    ],
+)
+def test_a_map_that_is_read_twice_is_not_moved(source):
     swap = Edit(place=place_of("map", source), kind="swap", other=place_of("batch", source))
     with pytest.raises(TooInvolved, match="may be read elsewhere"):
         edited(source, [swap])
