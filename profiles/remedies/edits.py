@@ -289,7 +289,11 @@ def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int
 
 
 def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, str]]:
-    """Returns the changes that give `fit` an expression of its data in the place of its data."""
+    """Returns the changes that give `fit` an expression of its data in the place of its data.
+
+    Raises:
+      TooInvolved: if the arguments of the call do not say what the expression needs.
+    """
     if len(call.args) > 2 or any(isinstance(argument, ast.Starred) for argument in call.args):
         raise TooInvolved(f"line {call.lineno} gives `fit` more than its data by position")
     if any(keyword.arg is None for keyword in call.keywords):
@@ -299,10 +303,12 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
     }
     if "x" not in values:
         raise TooInvolved(f"line {call.lineno} gives `fit` no data")
+    if not isinstance(values.get("shuffle", ast.Constant(True)), ast.Constant):
+        raise TooInvolved(f"line {call.lineno} decides while it runs whether `fit` shuffles")
     begin, end = text.span(values["x"])
     parts = [values[name] for name in _FED[:3] if name in values]
     given = [text.of(part) for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
-    before, after = expression.split("{data}")
+    before, after = _with_batch_size(text, call, expression, values.get("batch_size")).split("{data}")
     if len(given) > 1:
         changes = [(begin, end, f"{before}({', '.join(given)}){after}")]
     else:
@@ -321,6 +327,15 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
             gone = (first, arguments[number + 1][0]) if number < kept else (arguments[number - 1][1], last)
             changes.append((*gone, ""))
     return changes
+
+
+def _with_batch_size(text: _Text, call: ast.Call, expression: str, batch_size: ast.expr | None) -> str:
+    """Returns an expression with the code of the argument `batch_size` where it names that."""
+    if "{batch_size}" not in expression:
+        return expression
+    if batch_size is None:
+        raise TooInvolved(f"line {call.lineno} does not say what `batch_size` is")
+    return expression.replace("{batch_size}", text.of(batch_size))
 
 
 def _check_adjacent(tree: ast.Module, first: tuple[ast.Call, ast.stmt], second: tuple[ast.Call, ast.stmt]) -> None:

@@ -178,6 +178,18 @@ def test_a_dataset_of_the_arrays_serves_the_same_samples(shuffle, effect):
     assert data.whole(("own-dataset",)).options().autotune.enabled is False
 
 
+@pytest.mark.parametrize(
+    ("given", "batch_size", "written"),
+    [("batch_size=SIZE", 8, ".batch(SIZE)"), ("batch_size=8", 8, ".batch(8)"), ("batch_size=SIZE", None, ".batch(32)")],
+)
+def test_the_edit_cuts_arrays_as_the_call_does(given, batch_size, written, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(f"import tensorflow as tf\nmodel.fit(X, Y, {given})\n")
+    place = Place(file=str(path), line=2, end_line=2, end_column=len(f"model.fit(X, Y, {given})"))
+    [remedy] = data_of({"x": IMAGES, "y": LABELS, "batch_size": batch_size}, ["edges"], place=place, room=ROOM).remedies
+    assert f"from_tensor_slices((X, Y)).shuffle(64){written}.prefetch(2)" in remedy.code
+
+
 def test_numbers_of_other_types_are_those_that_keras_makes_of_them():
     data = ArrayData({"x": IMAGES.astype(np.float64), "y": LABELS, "batch_size": 8}, needs=("edges",))
     built = data.whole(("own-dataset",))
