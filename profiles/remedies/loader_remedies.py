@@ -188,7 +188,7 @@ class LoaderData:
         if self._anew and workers and "edges" in needs:
             reason = "the script makes the loader anew for each epoch: make it once, in front of all epochs"
             self.untried.append(Untried(name="persistent", reason=reason))
-        elif workers and not loader.persistent_workers and needs & {"edges", "waiting"}:
+        elif workers and stays and not loader.persistent_workers and needs & {"edges", "waiting"}:
             remedies.append(self._remedy("persistent", stays, "workers that stay between epochs"))
         if workers and "waiting" in needs and (loader.prefetch_factor or 0) < _PREFETCH_FACTOR:
             remedies.append(

@@ -203,10 +203,11 @@ def test_workers_draw_other_numbers_where_the_data_set_draws(torch):
 def test_workers_of_a_loader_that_is_made_anew_do_not_stay(torch):
     from profiles.remedies.loader_remedies import LoaderData
 
-    def of(workers):
+    def of(workers, needs=("waiting", "edges")):
         loader = loader_of(num_workers=workers)
-        return LoaderData(loader, needs=("waiting", "edges"), calls=2, images_per_batch=4, anew=True)
+        return LoaderData(loader, needs=needs, calls=2, images_per_batch=4, anew=True)
 
     assert names(of(2)) == ["more-workers", "more-ready"] and of(2).untried[0].name == "persistent"
+    assert names(of(2, needs=("waiting",))) == ["more-workers", "more-ready"]
     assert of(0).remedies[0].code == "DataLoader(..., num_workers=2)"
     assert not any(remedy.ends_edges for remedy in of(0).remedies)
