@@ -35,6 +35,7 @@ _KEPT = (
     "prefetch_factor",
     "persistent_workers",
     "pin_memory_device",
+    "in_order",
 )
 # The side of the matrices whose product is a unit of the stand-in's computing: about half a millisecond.
 _SIDE = 256
@@ -143,6 +144,7 @@ class LoaderData:
         with _states_put_back(self._loader):
             torch.default_generator.manual_seed(0)
             loader = self.built(names, min(_COMPARED_BATCHES, self._number))
+            loader.in_order = True
             return [_as_numpy(batch) for batch in itertools.islice(loader, _COMPARED_BATCHES)]
 
     @cached_property

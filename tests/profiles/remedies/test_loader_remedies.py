@@ -80,6 +80,14 @@ def test_the_loader_as_written_keeps_its_arguments(torch):
     assert all(seven == 7 for _, seven in again)
 
 
+def test_batches_that_may_come_in_any_order_still_may(torch):
+    if not hasattr(loader_of(), "in_order"):
+        pytest.skip("this PyTorch has no in_order")
+    data = data_of(loader_of(num_workers=2, in_order=False))
+    assert not data.built(("more-ready",), 3).in_order
+    assert data.compared(("more-ready",)).effect == "identical"  # in the order of the sampler
+
+
 def test_workers_that_are_there_may_stay_and_prepare_more(torch):
     data = data_of(loader_of(num_workers=2))
     assert names(data) == ["more-workers", "persistent", "more-ready"]
