@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from profiles.measure.ahead import ramp_of
-from profiles.measure.batches import FitData
+from profiles.measure.batches import FitData, is_fit_data
 from profiles.measure.windows import Windows
 from profiles.remedies.edits import TooInvolved, call_at, source_of
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
@@ -85,6 +85,8 @@ def measure_with(windows: Windows) -> Measure:
         if id(data) in steps:
             inner = data.arguments["x"] if isinstance(data, FitData) else data
             ramp_steps, _ = ramp_of(ahead_of(inner), steps[id(data)][1])
+        if not is_fit_data(data):  # `fit` gets a generator of an epoch, which can be read once
+            epochs = 1
         sample = windows.train(
             data, epochs=epochs, ramp_steps=ramp_steps, round_=round_, window=window, limit_s=limit_s
         )

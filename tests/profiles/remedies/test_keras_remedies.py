@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 import unstall
 from profiles.measure.batches import FitData
-from profiles.remedies.fit_data import data_of
+from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from profiles.remedies.room import Room
 from profiles.remedies.turns import Failed
@@ -213,3 +214,11 @@ def test_the_last_arrays_are_left_to_validation():
 def test_what_cannot_be_built_again_is_refused(arguments, message):
     with pytest.raises(Failed, match=message):
         data_of(arguments, ["edges"], room=ROOM)
+
+
+@pytest.mark.parametrize(("data", "epochs"), [([IMAGES[:8]], 1), (FitData(arguments={"x": IMAGES}), 5)])
+def test_a_window_over_data_that_fit_reads_through_a_generator_has_one_epoch(data, epochs):
+    asked = []
+    windows = SimpleNamespace(train=lambda data, **given: asked.append(given["epochs"]), steps_of=lambda data: 1)
+    measure_with(windows)(data, 5, "train", 0, 60.0)
+    assert asked == [epochs]
