@@ -25,7 +25,8 @@ class HeldFit:
 
     Attributes:
       name, took_ns, epochs: as `profiles.script.trying.Held` says.
-      model: as the `fit` left it.
+      model: as the script left it.
+      train_function: of the model, as the `fit` left it.
       arguments: of the last call of `fit`, by name.
       element_spec: of the iterator that the model's step was traced for.
       epoch_batches: of a whole epoch; None where that is not known.
@@ -37,6 +38,7 @@ class HeldFit:
     took_ns: int
     epochs: int
     model: Any
+    train_function: Any
     arguments: Mapping[str, Any]
     element_spec: Any
     place: Place | None
@@ -45,10 +47,16 @@ class HeldFit:
 
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
-        """Yields the data of the `fit`, and what measures training on them; puts the model back at the end."""
+        """Yields the data of the `fit`, and what measures training on them; puts the model back at the end.
+
+        Raises:
+          Failed: if the data cannot be built again, or the model's step cannot be run apart.
+        """
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
             data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches, anew=self.anew)
             try:
+                if self.model.train_function is not self.train_function:
+                    raise NotPossible("the script has compiled its model anew since this fit")
                 check_own(self.model)
                 step, _, variables = own_step(self.model, self.element_spec, ended=True)
                 with put_back(self.model, variables):

@@ -411,6 +411,7 @@ class Profiler:
                     took_ns=took_ns,
                     epochs=epochs,
                     model=model,
+                    train_function=model.train_function,
                     arguments={"epochs": 1} | {name: given[name] for name in _FED if name in given},
                     element_spec=watch.element_spec,
                     place=call,

@@ -1,4 +1,4 @@
-"""Which calls of `fit`, `evaluate` and `predict` share a record; no call of a script fails by being watched."""
+"""Which calls of `fit`, `evaluate` and `predict` share a record, and what is held of a `fit`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
+import tensorflow as tf
 
+from profiles.remedies.turns import Failed
+from profiles.script.fit_trial import HeldFit
 from profiles.script.profiler import Profiler
 
 INPUTS, TARGETS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
@@ -32,3 +36,17 @@ def test_fit_evaluate_and_predict_of_one_line_have_a_record_each(watched: Profil
     names = [record.name.partition(" (")[0] for record in watched.fits]
     assert names == ["fit 1", "evaluate 1", "predict 1"]
     assert len({record.name.partition(" (")[2] for record in watched.fits}) == 1
+
+
+def test_a_model_that_was_compiled_anew_is_not_tried_in_the_place_of_what_it_was(watched: Profiler) -> None:
+    watched._tries = True
+    model, data = a_model(), tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(8)
+    model.compile("sgd", "mse")
+    model.fit(data, verbose=0)
+    assert isinstance(watched.held, HeldFit)
+    with watched.held.opened(["waiting"]):
+        pass
+    model.compile("sgd", "mae")
+    model.train_on_batch(INPUTS, TARGETS)
+    with pytest.raises(Failed, match="has compiled its model anew since this fit"), watched.held.opened(["waiting"]):
+        pass
