@@ -33,6 +33,7 @@ def data_of(
     epoch_batches: int | None = None,
     room: Room | None = None,
     anew: bool = False,
+    repeats: bool = True,
 ) -> Any:
     """Returns what a `fit` was given, so that it can be built again.
 
@@ -43,6 +44,7 @@ def data_of(
       pool_calls, epoch_batches: of `TfData`.
       room: what the remedies may take; as much as this machine has unless given.
       anew: whether the script makes the data anew for each `fit`.
+      repeats: whether all calls of `fit` at that place have epochs of one length, which may be written there.
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
@@ -58,7 +60,7 @@ def data_of(
             data,
             needs=needs,
             room=room,
-            repeats=steps is None and arguments.get("epochs", 2) - arguments.get("initial_epoch", 0) > 1,
+            repeats=repeats and steps is None and arguments.get("epochs", 2) - arguments.get("initial_epoch", 0) > 1,
             uncached=uncached,
             pool_calls=pool_calls,
             epoch_batches=epoch_batches,

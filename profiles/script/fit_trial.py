@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,7 @@ class HeldFit:
       epoch_batches: of a whole epoch; None where that is not known.
       place: of the call; None where it is not known.
       anew: whether the script made the data anew for each call.
+      lengths: steps of the whole epochs of all calls at its place; the profiler adds those of later calls.
     """
 
     name: str
@@ -44,6 +45,7 @@ class HeldFit:
     place: Place | None
     epoch_batches: int | None = None
     anew: bool = False
+    lengths: Set[int] = frozenset()
 
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
@@ -53,7 +55,14 @@ class HeldFit:
           Failed: if the data cannot be built again, or the model's step cannot be run apart.
         """
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
-            data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches, anew=self.anew)
+            data = data_of(
+                self.arguments,
+                needs,
+                place=self.place,
+                epoch_batches=self.epoch_batches,
+                anew=self.anew,
+                repeats=len(self.lengths) < 2,
+            )
             try:
                 if self.model.train_function is not self.train_function:
                     raise NotPossible("the script has compiled its model anew since this fit")

@@ -11,7 +11,7 @@ import multiprocessing
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +92,8 @@ class Profiler:
         self._tries = tries
         self._applies = applies
         self._took_ns: dict[str, int] = {}
+        # Steps of the whole epochs of `fit`, by the place of the call.
+        self._lengths: dict[str, set[int]] = {}
         self.why_unwatched: str | None = None
         self._ceilings = ceilings
         self._max_steps = max_steps
@@ -264,7 +266,7 @@ class Profiler:
                                 interrupted=interrupted,
                             )
                             if self._tries and not interrupted and self._thread_state.depth == 1:
-                                self._hold(fit, model, given, callback.watch, call)
+                                self._hold(fit, model, given, callback.watch, call, self._lengths[place])
                         else:
                             self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
@@ -381,13 +383,22 @@ class Profiler:
             )
             fit = self._add(fit, caller, "fit", place, model, data)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
+            self._lengths.setdefault(place, set()).update(record.steps for record in watch.records if record.whole)
             if _is_re_iterable(data):
                 self._data[fit.name] = weakref.ref(data)
                 if self._took_ns[fit.name] == max(self._took_ns[name] for name in self._data):
                     self._held = data
             return fit
 
-    def _hold(self, fit: FitRecord, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
+    def _hold(
+        self,
+        fit: FitRecord,
+        model: Any,
+        given: dict[str, Any],
+        watch: Watch,
+        call: Place | None,
+        lengths: Set[int],
+    ) -> None:
         """Keeps what a `fit` was given, and its model, if it took longest of those that have ended by themselves."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
@@ -417,6 +428,7 @@ class Profiler:
                     place=call,
                     epoch_batches=_epoch_batches(watch),
                     anew=anew,
+                    lengths=lengths,
                 )
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:

@@ -50,3 +50,18 @@ def test_a_model_that_was_compiled_anew_is_not_tried_in_the_place_of_what_it_was
     model.train_on_batch(INPUTS, TARGETS)
     with pytest.raises(Failed, match="has compiled its model anew since this fit"), watched.held.opened(["waiting"]):
         pass
+
+
+@pytest.mark.parametrize("lengths", [(8, 8), (8, 6)])
+def test_one_number_of_steps_is_not_written_for_epochs_of_two_lengths(
+    lengths: tuple[int, int], watched: Profiler
+) -> None:
+    watched._tries = True
+    for length in lengths:  # as in a cross-validation, whose last fold is shorter
+        model = a_model()
+        model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(8).take(length)
+        model.fit(data, epochs=2, verbose=0)
+    assert isinstance(watched.held, HeldFit)
+    with watched.held.opened(["edges"]) as (opened, _):
+        assert ("repeat" in [remedy.name for remedy in opened.remedies]) is (len(set(lengths)) == 1)
