@@ -215,6 +215,23 @@ def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
     assert applied.done[place] == "prefetch" and applied.only(loops.fits[0].name) == ("prefetch",)
 
 
+@pytest.mark.parametrize(("left_in", "refused"), [((0, 1), True), ((0,), False), ((), False)])
+def test_a_loop_that_always_leaves_its_data_by_break_is_offered_no_cache(
+    left_in: tuple[int, ...], refused: bool
+) -> None:
+    data = tf.data.Dataset.range(64).map(lambda number: number + 1).batch(8)
+    with attached(Loops(max_steps=None, tries=True)) as loops:
+        for epoch in range(2):
+            for step, _ in enumerate(data):
+                if step == 5 and epoch in left_in:
+                    break
+    loops.pause()
+    held = loops.held
+    assert held is not None and held.left is refused
+    with held.opened(["waiting"]) as (opened, _):
+        assert any("not read to its end" in one.reason for one in opened.untried) is refused
+
+
 def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_way(loops: Loops) -> None:
     data = tf.data.Dataset.range(6)
 
