@@ -17,7 +17,7 @@ from profiles.remedies.turns import Failed
 from profiles.report.document import DocumentError, load
 from profiles.report.measurements import KIND, SCRIPT
 from profiles.script.random_states import random_states_put_back
-from profiles.stages.places import Place
+from profiles.stages.places import Place, note_as
 
 # How many calls at once a stage that waits takes for each core, where its waiting was not measured.
 _CALLS_PER_CORE = 4
@@ -209,6 +209,7 @@ class Applied:
                 with random_states_put_back():
                     data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
                     new = data.whole(self._known(names, data))
+                note_as(new, loader)
             except Exception as error:  # as in `to_fit`
                 self.failed[place] = str(error)
                 return loader

@@ -91,6 +91,11 @@ def note_places(owner: type) -> Callable[[], None]:
     return lambda: setattr(owner, "__init__", original)
 
 
+def note_as(made: Any, other: Any) -> None:
+    """Notes for an object the call that made another, in whose place it is used."""
+    object.__setattr__(made, _NOTED, place_of(other))
+
+
 def place_of(made: Any) -> Place | None:
     """Returns the call that made an object; None where it was not noted."""
     return getattr(made, _NOTED, None)

@@ -19,6 +19,7 @@ from profiles.remedies.loop_data import BehindTheHost, measure_loop, sleeping
 from profiles.script.applying import Applied, Wanted
 from profiles.script.loop_sources import TfDatasets
 from profiles.script.loops import Loops
+from profiles.stages.places import note_places
 from tests.checks import run_python
 from tests.planted import planted
 
@@ -204,6 +205,26 @@ def test_a_step_behind_the_host_takes_its_time_beside_the_loading_of_the_next_ba
             min(measure_loop(step, data, 1, "train", 0, 60.0).s_per_image for _ in range(2)) for step in (beside, after)
         ]
     assert s_per_image[1] / s_per_image[0] == pytest.approx(2.0, rel=0.15)
+
+
+def steps_over(data: Any) -> None:
+    for _ in data:
+        pass
+
+
+@pytest.mark.parametrize("names", [(), ("prefetch",)])
+def test_data_of_two_places_that_one_function_loops_over_are_two_loops(names: tuple[str, ...]) -> None:
+    applies = Applied([Wanted(names=names)]) if names else None
+    end_notes = note_places(tf.data.Dataset)
+    try:
+        with attached(Loops(max_steps=None, applies=applies)) as loops:
+            valid = tf.data.Dataset.range(24).batch(4)
+            for _ in range(3):
+                steps_over(tf.data.Dataset.range(48).batch(4))
+                steps_over(valid)
+    finally:
+        end_notes()
+    assert [[epoch.images for epoch in fit.epochs] for fit in loops.fits] == [[48] * 3, [24] * 3]
 
 
 def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
