@@ -68,7 +68,7 @@ def data_of(
         )
     if isinstance(data, keras.utils.PyDataset):
         return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
-    if isinstance(data, np.ndarray) or (isinstance(data, (dict, list, tuple)) and _are_arrays(data)):
+    if are_arrays(data):
         if arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
         training, held_out = parts_of(arguments)
@@ -98,8 +98,12 @@ def measure_with(windows: Windows) -> Measure:
     return measure
 
 
-def _are_arrays(data: Any) -> bool:
-    return all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
+def are_arrays(data: Any) -> bool:
+    """Whether data are an array, or arrays in a structure."""
+    in_structure = isinstance(data, (dict, list, tuple))
+    return isinstance(data, np.ndarray) or (
+        in_structure and all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
+    )
 
 
 def parts_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
@@ -116,11 +120,6 @@ def parts_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, .
         for rows in (slice(None, kept), slice(kept, None))
     )
     return training | others, tuple(held_out.values())
-
-
-def copied(arrays: Any) -> Any:
-    """Returns copies of arrays, in the same structure."""
-    return keras.tree.map_structure(np.array, arrays)
 
 
 def _variable(place: Place | None) -> str | None:

@@ -128,7 +128,7 @@ def _pool_calls(names: Sequence[str], calls: int | None) -> int | None:
 
 
 class Applied:
-    """Builds the data with remedies, once for each object that a script gives.
+    """Builds the data with remedies, once for each object that a script gives; of arrays, at each `fit`.
 
     Args:
       wanted: the remedies.
@@ -171,31 +171,38 @@ class Applied:
         given = tuple(arguments.get(name) for name in ("x", "y", "sample_weight"))
         settings = ("batch_size", "shuffle", "steps_per_epoch", "validation_split")
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
-        if key not in self._made:
-            from profiles.measure.batches import FitData
-            from profiles.remedies.fit_data import copied, data_of, parts_of
+        if key in self._made:
+            changed = self._made[key][1]
+        else:
+            from profiles.remedies.fit_data import are_arrays
 
-            try:
-                with random_states_put_back():
-                    data = data_of(arguments, NEEDS, place=call, pool_calls=_pool_calls(names, calls))
-                    new = data.whole(self._known(names, data))
-            except Exception as error:  # the user's code can raise anything: the script goes on as it is
-                self.failed[place] = str(error)
-                new = None
-            changed: dict[str, Any] = {}
-            if isinstance(new, FitData):
-                changed = dict(new.arguments)
-            elif new is not None:
-                changed = {"x": new}
-            if "x" in changed and "y" in arguments and hasattr(changed["x"], "element_spec"):
-                changed |= {"y": None, "sample_weight": None}
-                _, held_out = parts_of(arguments)
-                if held_out is not None:  # copies: views of the script's arrays would hold these
-                    changed |= {"validation_split": 0.0, "validation_data": copied(held_out)}
-            self._keep_while_there(key, given, changed)
-        changed = self._made[key][1]
+            changed = self._changed(place, call, arguments, names, calls)
+            if not are_arrays(given[0]):  # the script may change arrays in place, and a dataset of them is a copy
+                self._keep_while_there(key, given, changed)
         if changed:
             self.done[place] = ", ".join(names)
+        return changed
+
+    def _changed(
+        self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
+    ) -> dict[str, Any]:
+        """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
+        from profiles.measure.batches import FitData
+        from profiles.remedies.fit_data import data_of, parts_of
+
+        try:
+            with random_states_put_back():
+                data = data_of(arguments, NEEDS, place=call, pool_calls=_pool_calls(names, calls))
+                new = data.whole(self._known(names, data))
+        except Exception as error:  # the user's code can raise anything: the script goes on as it is
+            self.failed[place] = str(error)
+            return {}
+        changed = dict(new.arguments) if isinstance(new, FitData) else {"x": new}
+        if "y" in arguments and hasattr(changed["x"], "element_spec"):
+            changed |= {"y": None, "sample_weight": None}
+            _, held_out = parts_of(arguments)
+            if held_out is not None:
+                changed |= {"validation_split": 0.0, "validation_data": held_out}
         return changed
 
     def to_loop(self, place: str, loader: Any) -> Any:
@@ -218,9 +225,9 @@ class Applied:
         return self._made[key][1]
 
     def _keep_while_there(self, key: Hashable, given: tuple[Any, ...], new: Any) -> None:
-        """Keeps what takes the place of data until the script drops the first of these: a loader, or the images.
+        """Keeps what takes the place of data until the script drops the first of these.
 
-        With a loader its worker processes end, and with arrays their copies.
+        With a loader its worker processes end.
         """
         first, *others = given
         try:
