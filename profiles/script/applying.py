@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from profiles.report.measurements import KIND, SCRIPT
 from profiles.script.random_states import random_states_put_back
 from profiles.stages.places import Place, note_as
 
+# The attribute of data that holds what takes their place.
+_HELD = "_unstall_made"
 # How many calls at once a stage that waits takes for each core, where its waiting was not measured.
 _CALLS_PER_CORE = 4
 
@@ -127,6 +130,19 @@ def _pool_calls(names: Sequence[str], calls: int | None) -> int | None:
     return calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
+class _Made:
+    """What takes the place of data.
+
+    Attributes:
+      new: the arguments of `fit` that differ, or what a loop reads.
+      beside: what else `fit` was given: held here, so that no other object gets its id.
+    """
+
+    new: Any
+    beside: tuple[Any, ...] = ()
+
+
 class Applied:
     """Builds the data with remedies, once for each object that a script gives; of arrays, at each `fit`.
 
@@ -140,8 +156,8 @@ class Applied:
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self._wanted = wanted
-        # By what was given: it, so that no other object gets its id, and what takes its place.
-        self._made: dict[Hashable, tuple[Any, Any]] = {}
+        # By what was given, which holds it: an entry is there as long as these data are.
+        self._made: weakref.WeakValueDictionary[Hashable, _Made] = weakref.WeakValueDictionary()
         self.done: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
@@ -171,17 +187,16 @@ class Applied:
         given = tuple(arguments.get(name) for name in ("x", "y", "sample_weight"))
         settings = ("batch_size", "shuffle", "steps_per_epoch", "validation_split")
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
-        if key in self._made:
-            changed = self._made[key][1]
-        else:
+        made = self._made.get(key)
+        if made is None:
             from profiles.remedies.fit_data import are_arrays
 
-            changed = self._changed(place, call, arguments, names, calls)
+            made = _Made(new=self._changed(place, call, arguments, names, calls), beside=given[1:])
             if not are_arrays(given[0]):  # the script may change arrays in place, and a dataset of them is a copy
-                self._keep_while_there(key, given, changed)
-        if changed:
+                self._keep_while_there(key, given[0], made)
+        if made.new:
             self.done[place] = ", ".join(names)
-        return changed
+        return made.new
 
     def _changed(
         self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
@@ -211,31 +226,28 @@ class Applied:
         key = (id(loader), names)
         if not names:
             return loader
-        if key not in self._made:
+        made = self._made.get(key)
+        if made is None:
             try:
                 with random_states_put_back():
                     data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
-                    new = data.whole(self._known(names, data))
-                note_as(new, loader)
-            except Exception as error:  # as in `to_fit`
+                    made = _Made(new=data.whole(self._known(names, data)))
+                note_as(made.new, loader)
+            except Exception as error:  # as in `_changed`
                 self.failed[place] = str(error)
                 return loader
-            self.done[place] = ", ".join(names)
-            self._keep_while_there(key, (loader,), new)
-        return self._made[key][1]
+            self._keep_while_there(key, loader, made)
+        self.done[place] = ", ".join(names)
+        return made.new
 
-    def _keep_while_there(self, key: Hashable, given: tuple[Any, ...], new: Any) -> None:
-        """Keeps what takes the place of data until the script drops the first of these.
+    def _keep_while_there(self, key: Hashable, data: Any, made: _Made) -> None:
+        """Keeps what takes the place of data until the script drops the data. With a loader its workers end.
 
-        With a loader its worker processes end.
+        The data hold it, because it may hold them: so both are garbage at the same time.
         """
-        first, *others = given
-        try:
-            weakref.finalize(first, self._made.pop, key, None).atexit = False
-        except TypeError:  # no weak reference to it is possible
-            self._made[key] = given, new
-        else:
-            self._made[key] = others, new
+        with suppress(TypeError):  # data without attributes: all is built anew at the next call
+            vars(data).setdefault(_HELD, []).append(made)
+            self._made[key] = made
 
     def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:
         """Returns the names, if the data have remedies of these names."""

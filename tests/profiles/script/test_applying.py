@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from profiles.script.applying import Applied, Wanted
 
@@ -66,6 +68,15 @@ def test_a_loader_that_the_script_drops_is_dropped_with_what_takes_its_place() -
     del loader, changed
     gc.collect()
     assert not remedies._made
+
+
+def test_a_dataset_that_the_script_drops_is_dropped_with_what_takes_its_place() -> None:
+    remedies, data = applied("prefetch"), tf.data.Dataset.range(16).batch(4)
+    changed, reference = remedies.to_loop("train.py:3", data), weakref.ref(data)
+    assert changed is not data and remedies.to_loop("train.py:3", data) is changed
+    del data, changed
+    gc.collect()
+    assert reference() is None and not remedies._made
 
 
 def test_arrays_that_the_script_changes_in_place_are_trained_on_as_they_are() -> None:
