@@ -135,7 +135,7 @@ class _Made:
     """What takes the place of data.
 
     Attributes:
-      new: the arguments of `fit` that differ, or what a loop reads.
+      new: the arguments of `fit` that differ, or what a loop reads; empty or None where no remedy can be put in place.
       beside: what else `fit` was given: held here, so that no other object gets its id.
     """
 
@@ -191,14 +191,14 @@ class Applied:
         if made is None:
             from profiles.remedies.fit_data import are_arrays
 
-            made = _Made(new=self._changed(place, call, arguments, names, calls), beside=given[1:])
+            made = _Made(new=self._new_for_fit(place, call, arguments, names, calls), beside=given[1:])
             if not are_arrays(given[0]):  # the script may change arrays in place, and a dataset of them is a copy
                 self._keep_while_there(key, given[0], made)
         if made.new:
             self.done[place] = ", ".join(names)
         return made.new
 
-    def _changed(
+    def _new_for_fit(
         self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
     ) -> dict[str, Any]:
         """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
@@ -228,17 +228,24 @@ class Applied:
             return loader
         made = self._made.get(key)
         if made is None:
-            try:
-                with random_states_put_back():
-                    data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
-                    made = _Made(new=data.whole(self._known(names, data)))
-                note_as(made.new, loader)
-            except Exception as error:  # as in `_changed`
-                self.failed[place] = str(error)
-                return loader
+            made = _Made(new=self._new_for_loop(place, loader, names, calls))
             self._keep_while_there(key, loader, made)
+        if made.new is None:
+            return loader
         self.done[place] = ", ".join(names)
         return made.new
+
+    def _new_for_loop(self, place: str, loader: Any, names: Sequence[str], calls: int | None) -> Any:
+        """Builds what a loop reads with the remedies; None where they cannot be put in place."""
+        try:
+            with random_states_put_back():
+                data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
+                new = data.whole(self._known(names, data))
+            note_as(new, loader)
+        except Exception as error:  # as in `_new_for_fit`
+            self.failed[place] = str(error)
+            return None
+        return new
 
     def _keep_while_there(self, key: Hashable, data: Any, made: _Made) -> None:
         """Keeps what takes the place of data until the script drops the data. With a loader its workers end.

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.remedies.turns import Failed
+from profiles.script import applying
 from profiles.script.applying import Applied, Wanted
 
 X = np.arange(40, dtype=np.float32).reshape(40, 1)
@@ -77,6 +79,20 @@ def test_a_dataset_that_the_script_drops_is_dropped_with_what_takes_its_place() 
     del data, changed
     gc.collect()
     assert reference() is None and not remedies._made
+
+
+def test_a_remedy_that_cannot_be_put_in_place_is_tried_once_for_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def fails(loader: Any, needs: Any, **settings: Any) -> None:
+        tried.append(loader)
+        raise Failed("it has no length")
+
+    monkeypatch.setattr(applying, "loop_data", fails)
+    remedies, data = applied("cache"), tf.data.Dataset.range(16)
+    for _ in range(3):
+        assert remedies.to_loop("train.py:3", data) is data
+    assert len(tried) == 1 and remedies.failed == {"train.py:3": "it has no length"} and not remedies.done
 
 
 def test_arrays_that_the_script_changes_in_place_are_trained_on_as_they_are() -> None:
