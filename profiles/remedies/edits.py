@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,7 +78,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
     for edit in edits:
         if edit.kind == "swap" and edit.other is not None:
             found = [_find(tree, place) for place in (edit.place, edit.other)]
-            _check_adjacent(*found)
+            _check_adjacent(tree, *found)
             changes = _swapped(text, [call for call, _ in found], changes)
     changes += _imports(tree, text, edits)
     new = text.replaced(changes)
@@ -288,7 +289,11 @@ def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int
 
 
 def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, str]]:
-    """Returns the changes that give `fit` an expression of its data in the place of its data."""
+    """Returns the changes that give `fit` an expression of its data in the place of its data.
+
+    Raises:
+      TooInvolved: if the arguments of the call do not say what the expression needs.
+    """
     if len(call.args) > 2 or any(isinstance(argument, ast.Starred) for argument in call.args):
         raise TooInvolved(f"line {call.lineno} gives `fit` more than its data by position")
     if any(keyword.arg is None for keyword in call.keywords):
@@ -298,10 +303,12 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
     }
     if "x" not in values:
         raise TooInvolved(f"line {call.lineno} gives `fit` no data")
+    if not isinstance(values.get("shuffle", ast.Constant(True)), ast.Constant):
+        raise TooInvolved(f"line {call.lineno} decides while it runs whether `fit` shuffles")
     begin, end = text.span(values["x"])
     parts = [values[name] for name in _FED[:3] if name in values]
     given = [text.of(part) for part in parts if not (isinstance(part, ast.Constant) and part.value is None)]
-    before, after = expression.split("{data}")
+    before, after = _with_batch_size(text, call, expression, values.get("batch_size")).split("{data}")
     if len(given) > 1:
         changes = [(begin, end, f"{before}({', '.join(given)}){after}")]
     else:
@@ -322,11 +329,21 @@ def _feed(text: _Text, call: ast.Call, expression: str) -> list[tuple[int, int, 
     return changes
 
 
-def _check_adjacent(first: tuple[ast.Call, ast.stmt], second: tuple[ast.Call, ast.stmt]) -> None:
+def _with_batch_size(text: _Text, call: ast.Call, expression: str, batch_size: ast.expr | None) -> str:
+    """Returns an expression with the code of the argument `batch_size` where it names that."""
+    if "{batch_size}" not in expression:
+        return expression
+    if batch_size is None:
+        raise TooInvolved(f"line {call.lineno} does not say what `batch_size` is")
+    return expression.replace("{batch_size}", text.of(batch_size))
+
+
+def _check_adjacent(tree: ast.Module, first: tuple[ast.Call, ast.stmt], second: tuple[ast.Call, ast.stmt]) -> None:
     """Checks that nothing but the second call reads what the first one makes.
 
     Raises:
-      TooInvolved: if the second is neither called on the first, nor on the variable that both statements assign.
+      TooInvolved: if the second is neither called on the first, nor, in the next statement, on the variable that both
+        statements assign.
     """
     (one, before), (other, behind) = first, second
     read = other.func.value if isinstance(other.func, ast.Attribute) else None
@@ -336,9 +353,15 @@ def _check_adjacent(first: tuple[ast.Call, ast.stmt], second: tuple[ast.Call, as
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
     ]
     made = before.value if isinstance(before, ast.Assign) else None
-    own = isinstance(read, ast.Name) and names == [read.id, read.id] and made is one
+    own = isinstance(read, ast.Name) and names == [read.id, read.id] and made is one and _is_next(tree, before, behind)
     if isinstance(one.func, ast.Attribute) and read is not one and not own:
         raise TooInvolved(f"what line {one.lineno} makes may be read elsewhere as well")
+
+
+def _is_next(tree: ast.Module, before: ast.stmt, behind: ast.stmt) -> bool:
+    """Whether a statement stands right behind another in the same block."""
+    blocks = (field for node in ast.walk(tree) for _, field in ast.iter_fields(node) if isinstance(field, list))
+    return any((before, behind) in itertools.pairwise(block) for block in blocks)
 
 
 def _swapped(

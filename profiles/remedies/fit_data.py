@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from profiles.measure.ahead import ramp_of
-from profiles.measure.batches import FitData
+from profiles.measure.batches import FitData, is_fit_data
 from profiles.measure.windows import Windows
 from profiles.remedies.edits import TooInvolved, call_at, source_of
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
@@ -33,6 +33,7 @@ def data_of(
     epoch_batches: int | None = None,
     room: Room | None = None,
     anew: bool = False,
+    repeats: bool = True,
 ) -> Any:
     """Returns what a `fit` was given, so that it can be built again.
 
@@ -43,6 +44,7 @@ def data_of(
       pool_calls, epoch_batches: of `TfData`.
       room: what the remedies may take; as much as this machine has unless given.
       anew: whether the script makes the data anew for each `fit`.
+      repeats: whether all calls of `fit` at that place have epochs of one length, which may be written there.
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
@@ -58,7 +60,7 @@ def data_of(
             data,
             needs=needs,
             room=room,
-            repeats=steps is None and arguments.get("epochs", 2) - arguments.get("initial_epoch", 0) > 1,
+            repeats=repeats and steps is None and arguments.get("epochs", 2) - arguments.get("initial_epoch", 0) > 1,
             uncached=uncached,
             pool_calls=pool_calls,
             epoch_batches=epoch_batches,
@@ -66,7 +68,7 @@ def data_of(
         )
     if isinstance(data, keras.utils.PyDataset):
         return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
-    if isinstance(data, np.ndarray) or (isinstance(data, (dict, list, tuple)) and _are_arrays(data)):
+    if are_arrays(data):
         if arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
         training, held_out = parts_of(arguments)
@@ -85,6 +87,8 @@ def measure_with(windows: Windows) -> Measure:
         if id(data) in steps:
             inner = data.arguments["x"] if isinstance(data, FitData) else data
             ramp_steps, _ = ramp_of(ahead_of(inner), steps[id(data)][1])
+        if not is_fit_data(data):  # `fit` gets a generator of an epoch, which can be read once
+            epochs = 1
         sample = windows.train(
             data, epochs=epochs, ramp_steps=ramp_steps, round_=round_, window=window, limit_s=limit_s
         )
@@ -94,8 +98,12 @@ def measure_with(windows: Windows) -> Measure:
     return measure
 
 
-def _are_arrays(data: Any) -> bool:
-    return all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
+def are_arrays(data: Any) -> bool:
+    """Whether data are an array, or arrays in a structure."""
+    in_structure = isinstance(data, (dict, list, tuple))
+    return isinstance(data, np.ndarray) or (
+        in_structure and all(isinstance(leaf, np.ndarray) for leaf in keras.tree.flatten(data))
+    )
 
 
 def parts_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...] | None]:
@@ -112,11 +120,6 @@ def parts_of(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, .
         for rows in (slice(None, kept), slice(kept, None))
     )
     return training | others, tuple(held_out.values())
-
-
-def copied(arrays: Any) -> Any:
-    """Returns copies of arrays, in the same structure."""
-    return keras.tree.map_structure(np.array, arrays)
 
 
 def _variable(place: Place | None) -> str | None:

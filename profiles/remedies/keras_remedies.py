@@ -270,6 +270,7 @@ class ArrayData:
         if len(lengths) != 1:
             raise Failed("the arrays have several lengths")
         (self._samples,) = lengths
+        self._gives_batch_size = bool(arguments.get("batch_size"))
         self._batch_size = int(arguments.get("batch_size") or 32)
         self._shuffles = bool(arguments.get("shuffle", True))
         self._place = place
@@ -331,11 +332,10 @@ class ArrayData:
         return dataset.batch(self._batch_size).prefetch(PREFETCH).with_options(options)
 
     def _find(self) -> tuple[Remedy, ...]:
-        shuffle = f".shuffle({self._samples})" if self._shuffles else ""
-        made = f"{shuffle}.batch({self._batch_size}).prefetch({PREFETCH})"
         lines = ("without_tuner = tf.data.Options()", "without_tuner.autotune.enabled = False")
         edits: list[Edit] = []
         if self._place is not None and self._edits:
+            made = self._calls("{batch_size}" if self._gives_batch_size else self._batch_size)
             dataset = f"tf.data.Dataset.from_tensor_slices({{data}}){made}.with_options(without_tuner)"
             edits = [Edit(place=self._place, kind="before", text=line) for line in lines]
             edits.append(Edit(place=self._place, kind="feed", text=dataset))
@@ -344,7 +344,8 @@ class ArrayData:
                 name="own-dataset",
                 text="the arrays as a tf.data.Dataset without tf.data's tuner, which Keras leaves on",
                 code=(reads_as(edits) if edits else None)
-                or f"tf.data.Dataset.from_tensor_slices((x, y)){made}, with options.autotune.enabled = False",
+                or f"tf.data.Dataset.from_tensor_slices((x, y)){self._calls(self._batch_size)}, with "
+                "options.autotune.enabled = False",
                 effect="other order" if self._shuffles else "identical",
                 ends_edges=True,
                 place=None if self._place is None else str(self._place),
@@ -352,3 +353,8 @@ class ArrayData:
                 memory_bytes=sum(np.asarray(leaf).nbytes for leaf in keras.tree.flatten(self._arrays)),
             ),
         )
+
+    def _calls(self, batch_size: int | str) -> str:
+        """Returns the calls behind the dataset of the arrays, with a batch size or the code that says it."""
+        shuffle = f".shuffle({self._samples})" if self._shuffles else ""
+        return f"{shuffle}.batch({batch_size}).prefetch({PREFETCH})"

@@ -35,6 +35,7 @@ _KEPT = (
     "prefetch_factor",
     "persistent_workers",
     "pin_memory_device",
+    "in_order",
 )
 # The side of the matrices whose product is a unit of the stand-in's computing: about half a millisecond.
 _SIDE = 256
@@ -143,6 +144,7 @@ class LoaderData:
         with _states_put_back(self._loader):
             torch.default_generator.manual_seed(0)
             loader = self.built(names, min(_COMPARED_BATCHES, self._number))
+            loader.in_order = True
             return [_as_numpy(batch) for batch in itertools.islice(loader, _COMPARED_BATCHES)]
 
     @cached_property
@@ -188,7 +190,7 @@ class LoaderData:
         if self._anew and workers and "edges" in needs:
             reason = "the script makes the loader anew for each epoch: make it once, in front of all epochs"
             self.untried.append(Untried(name="persistent", reason=reason))
-        elif workers and not loader.persistent_workers and needs & {"edges", "waiting"}:
+        elif workers and stays and not loader.persistent_workers and needs & {"edges", "waiting"}:
             remedies.append(self._remedy("persistent", stays, "workers that stay between epochs"))
         if workers and "waiting" in needs and (loader.prefetch_factor or 0) < _PREFETCH_FACTOR:
             remedies.append(

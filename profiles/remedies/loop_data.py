@@ -34,7 +34,9 @@ def loader_kind(loader: Any) -> str:
     return f"a DataLoader ({loader.num_workers} worker{'' if loader.num_workers == 1 else 's'})"
 
 
+# Why a cache that an epoch has filled would be read by no other, or would never be full.
 MADE_ANEW = "the script makes these data anew each time, and a cache with them: make them once, in front of all epochs"
+_LEFT = "the loop leaves the data before their end, and tf.data drops a cache that is not read to its end"
 
 
 def loop_data(
@@ -46,6 +48,7 @@ def loop_data(
     pool_calls: int | None = None,
     on_gpu: bool = False,
     anew: bool = False,
+    left: bool = False,
 ) -> Any:
     """Returns what a loop reads, so that it can be built again.
 
@@ -56,6 +59,7 @@ def loop_data(
       epoch_batches, pool_calls: of `TfData`.
       on_gpu: whether the loop trains on a GPU.
       anew: whether the script makes the data anew for each epoch.
+      left: whether the script leaves the data before their end, in every epoch.
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
@@ -68,7 +72,7 @@ def loop_data(
             needs=needs,
             room=room,
             repeats=False,
-            uncached=MADE_ANEW if anew else None,
+            uncached=MADE_ANEW if anew else _LEFT if left else None,
             epoch_batches=epoch_batches,
             pool_calls=pool_calls,
         )

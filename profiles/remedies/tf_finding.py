@@ -237,10 +237,15 @@ class Finder:
         place = place_of(self._nodes[at].dataset)
         if place is None or (kind in ("argument", "remove") and not self._is_own(at)):
             return []
-        of_library = not hasattr(tf.data.Dataset, place.called)  # such as `image_dataset_from_directory`
-        if kind in ("behind", "option") and of_library and not gives_elements_only(place):
+        if kind in ("behind", "option") and not self._ends_with(place, at):
             return []
         return [Edit(place=place, kind=kind, text=text)]
+
+    def _ends_with(self, place: Place, at: int) -> bool:
+        """Whether what stands behind a call that made a node stands behind this node, and behind no other."""
+        if not hasattr(tf.data.Dataset, place.called):  # a library's, such as `image_dataset_from_directory`
+            return gives_elements_only(place)
+        return not _has_twin(self._nodes[at], self._nodes)
 
     def _edits(self, positions: Iterable[int], kind: Any, text: str) -> list[Edit]:
         return [edit for at in positions for edit in self._edit(at, kind, text)]
@@ -347,7 +352,7 @@ class Finder:
                 f"{self._names(found)}, which waits, in {calls} calls at once, on as many threads",
                 f"{code}, options.{option}",
                 "other draws" if self._makes_draws(found) else "identical",
-                [*self._edits(found, "argument", code), *self._edit(self._last, "option", option)],
+                _only_with(self._edit(self._last, "option", option), self._edits(found, "argument", code)),
                 at=found[-1],
                 calls=calls,
             )
@@ -420,7 +425,7 @@ class Finder:
     def _tuner_off(self) -> list[Remedy]:
         if self._dataset.options().autotune.enabled is False:
             return []
-        edits = []
+        edits: list[Edit] = []
         for at, node in enumerate(self._nodes):
             if written(node.dataset)[2] and node.kind != "prefetch":
                 edits += self._edit(at, "argument", f"num_parallel_calls={self.calls}")
@@ -431,7 +436,7 @@ class Finder:
                 f"tf.data's tuner off, and {self.calls} parallel calls in the place of AUTOTUNE",
                 f"options.{option}",
                 "identical",
-                [*edits, *self._edit(self._last, "option", option)],
+                _only_with(self._edit(self._last, "option", option), edits),
                 at=self._last,
                 ends_edges=True,
             )
@@ -471,7 +476,7 @@ class Finder:
                 "the first batch",
                 f"{code} right behind the source",
                 "other order",
-                [*self._edits(found, "remove", ""), *self._edit(self._part.at, "behind", code)],
+                _only_with(self._edit(self._part.at, "behind", code), self._edits(found, "remove", "")),
                 at=found[0],
             )
         ]
@@ -516,11 +521,13 @@ class Finder:
         calls = ['.cache("train.cache")' if on_disk else ".cache()"]
         calls += [_shuffle_code(self.found.shuffled, self.found.shuffled_as)] if shuffles else []
         about = "# Remove the files train.cache* when the data or this code change."
-        edits = [
-            *(self._edit(place, "before", about) if on_disk else ()),
-            *self._edits(self.found.moved, "remove", ""),
-            *(edit for call in calls for edit in self._edit(place, "behind", call)),
-        ]
+        edits = _only_with(
+            [edit for call in calls for edit in self._edit(place, "behind", call)],
+            [
+                *(self._edit(place, "before", about) if on_disk else ()),
+                *self._edits(self.found.moved, "remove", ""),
+            ],
+        )
         return [
             self._remedy(
                 "cache-on-disk" if on_disk else "cache",
@@ -658,7 +665,10 @@ class Finder:
         self.found.frozen = (at, inner, first)
         before = place_of(inner[first - 1].dataset)
         edits = self._edit(at, "remove", "")
-        edits = [*edits, Edit(place=before, kind="behind", text=".cache()")] if edits and before is not None else []
+        if edits and before is not None and not _has_twin(inner[first - 1], inner):
+            edits = [*edits, Edit(place=before, kind="behind", text=".cache()")]
+        else:
+            edits = []
         return [
             self._remedy(
                 name,
@@ -670,6 +680,17 @@ class Finder:
                 warms_up=True,
             )
         ]
+
+
+def _has_twin(node: Node, pipeline: Sequence[Node]) -> bool:
+    """Whether the call of the user's that made a node has made another such node, as in a loop or in a function."""
+    place = place_of(node.dataset)
+    return sum(other.kind == node.kind and place_of(other.dataset) == place for other in pipeline) > 1
+
+
+def _only_with(needed: list[Edit], others: Iterable[Edit]) -> list[Edit]:
+    """Returns all edits; none where the needed ones cannot be written, without which the others are another change."""
+    return [*others, *needed] if needed else []
 
 
 def _shuffle_code(size: int, settings: Mapping[str, Any]) -> str:

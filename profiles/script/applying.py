@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from profiles.remedies.turns import Failed
 from profiles.report.document import DocumentError, load
 from profiles.report.measurements import KIND, SCRIPT
 from profiles.script.random_states import random_states_put_back
-from profiles.stages.places import Place
+from profiles.stages.places import Place, note_as
 
+# The attribute of data that holds what takes their place.
+_HELD = "_unstall_made"
 # How many calls at once a stage that waits takes for each core, where its waiting was not measured.
 _CALLS_PER_CORE = 4
 
@@ -127,8 +130,21 @@ def _pool_calls(names: Sequence[str], calls: int | None) -> int | None:
     return calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
+class _Made:
+    """What takes the place of data.
+
+    Attributes:
+      new: the arguments of `fit` that differ, or what a loop reads; empty or None where no remedy can be put in place.
+      beside: what else `fit` was given: held here, so that no other object gets its id.
+    """
+
+    new: Any
+    beside: tuple[Any, ...] = ()
+
+
 class Applied:
-    """Builds the data with remedies, once for each object that a script gives.
+    """Builds the data with remedies, once for each object that a script gives; of arrays, at each `fit`.
 
     Args:
       wanted: the remedies.
@@ -140,8 +156,8 @@ class Applied:
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self._wanted = wanted
-        # By what was given: it, so that no other object gets its id, and what takes its place.
-        self._made: dict[Hashable, tuple[Any, Any]] = {}
+        # By what was given, which holds it: an entry is there as long as these data are.
+        self._made: weakref.WeakValueDictionary[Hashable, _Made] = weakref.WeakValueDictionary()
         self.done: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
@@ -171,31 +187,37 @@ class Applied:
         given = tuple(arguments.get(name) for name in ("x", "y", "sample_weight"))
         settings = ("batch_size", "shuffle", "steps_per_epoch", "validation_split")
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
-        if key not in self._made:
-            from profiles.measure.batches import FitData
-            from profiles.remedies.fit_data import copied, data_of, parts_of
+        made = self._made.get(key)
+        if made is None:
+            from profiles.remedies.fit_data import are_arrays
 
-            try:
-                with random_states_put_back():
-                    data = data_of(arguments, NEEDS, place=call, pool_calls=_pool_calls(names, calls))
-                    new = data.whole(self._known(names, data))
-            except Exception as error:  # the user's code can raise anything: the script goes on as it is
-                self.failed[place] = str(error)
-                new = None
-            changed: dict[str, Any] = {}
-            if isinstance(new, FitData):
-                changed = dict(new.arguments)
-            elif new is not None:
-                changed = {"x": new}
-            if "x" in changed and "y" in arguments and hasattr(changed["x"], "element_spec"):
-                changed |= {"y": None, "sample_weight": None}
-                _, held_out = parts_of(arguments)
-                if held_out is not None:  # copies: views of the script's arrays would hold these
-                    changed |= {"validation_split": 0.0, "validation_data": copied(held_out)}
-            self._keep_while_there(key, given, changed)
-        changed = self._made[key][1]
-        if changed:
+            made = _Made(new=self._new_for_fit(place, call, arguments, names, calls), beside=given[1:])
+            if not are_arrays(given[0]):  # the script may change arrays in place, and a dataset of them is a copy
+                self._keep_while_there(key, given[0], made)
+        if made.new:
             self.done[place] = ", ".join(names)
+        return made.new
+
+    def _new_for_fit(
+        self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
+    ) -> dict[str, Any]:
+        """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
+        from profiles.measure.batches import FitData
+        from profiles.remedies.fit_data import data_of, parts_of
+
+        try:
+            with random_states_put_back():
+                data = data_of(arguments, NEEDS, place=call, pool_calls=_pool_calls(names, calls))
+                new = data.whole(self._known(names, data))
+        except Exception as error:  # the user's code can raise anything: the script goes on as it is
+            self.failed[place] = str(error)
+            return {}
+        changed = dict(new.arguments) if isinstance(new, FitData) else {"x": new}
+        if "y" in arguments and hasattr(changed["x"], "element_spec"):
+            changed |= {"y": None, "sample_weight": None}
+            _, held_out = parts_of(arguments)
+            if held_out is not None:
+                changed |= {"validation_split": 0.0, "validation_data": held_out}
         return changed
 
     def to_loop(self, place: str, loader: Any) -> Any:
@@ -204,30 +226,35 @@ class Applied:
         key = (id(loader), names)
         if not names:
             return loader
-        if key not in self._made:
-            try:
-                with random_states_put_back():
-                    data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
-                    new = data.whole(self._known(names, data))
-            except Exception as error:  # as in `to_fit`
-                self.failed[place] = str(error)
-                return loader
-            self.done[place] = ", ".join(names)
-            self._keep_while_there(key, (loader,), new)
-        return self._made[key][1]
+        made = self._made.get(key)
+        if made is None:
+            made = _Made(new=self._new_for_loop(place, loader, names, calls))
+            self._keep_while_there(key, loader, made)
+        if made.new is None:
+            return loader
+        self.done[place] = ", ".join(names)
+        return made.new
 
-    def _keep_while_there(self, key: Hashable, given: tuple[Any, ...], new: Any) -> None:
-        """Keeps what takes the place of data until the script drops the first of these: a loader, or the images.
-
-        With a loader its worker processes end, and with arrays their copies.
-        """
-        first, *others = given
+    def _new_for_loop(self, place: str, loader: Any, names: Sequence[str], calls: int | None) -> Any:
+        """Builds what a loop reads with the remedies; None where they cannot be put in place."""
         try:
-            weakref.finalize(first, self._made.pop, key, None).atexit = False
-        except TypeError:  # no weak reference to it is possible
-            self._made[key] = given, new
-        else:
-            self._made[key] = others, new
+            with random_states_put_back():
+                data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
+                new = data.whole(self._known(names, data))
+            note_as(new, loader)
+        except Exception as error:  # as in `_new_for_fit`
+            self.failed[place] = str(error)
+            return None
+        return new
+
+    def _keep_while_there(self, key: Hashable, data: Any, made: _Made) -> None:
+        """Keeps what takes the place of data until the script drops the data. With a loader its workers end.
+
+        The data hold it, because it may hold them: so both are garbage at the same time.
+        """
+        with suppress(TypeError):  # data without attributes: all is built anew at the next call
+            vars(data).setdefault(_HELD, []).append(made)
+            self._made[key] = made
 
     def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:
         """Returns the names, if the data have remedies of these names."""

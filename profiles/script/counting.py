@@ -32,8 +32,8 @@ def size_bytes(part: Any) -> int:
         return 0
 
 
-def iterator_count(iterator: Any, steps: int, expected_steps: int | None) -> IteratorCount:
-    """Returns the batches and images that tf.data has counted since the iterator was made.
+def iterator_count(iterator: Any, steps: int, expected_steps: int | None, before: IteratorCount) -> IteratorCount:
+    """Returns the batches and images of an epoch so far, as tf.data has counted them.
 
     Where tf.data does not count, they follow from the numbers of steps and a fixed batch size, if there is one.
 
@@ -41,6 +41,7 @@ def iterator_count(iterator: Any, steps: int, expected_steps: int | None) -> Ite
       iterator: that `fit` draws from.
       steps: upper limit of the steps so far: the last call of several steps may have found fewer batches.
       expected_steps: steps of an epoch, where Keras knows their number.
+      before: what earlier epochs have drawn from this iterator, which tf.data counts as well.
     """
     import tensorflow as tf
 
@@ -52,7 +53,7 @@ def iterator_count(iterator: Any, steps: int, expected_steps: int | None) -> Ite
         return IteratorCount(steps=exact_steps or steps, images=exact_steps * size if exact_steps and size else None)
     node = model.nodes[model.output]
     images = _images_of(iterator, node.num_elements, node.bytes_produced)
-    return IteratorCount(steps=node.num_elements, images=images)
+    return IteratorCount(steps=node.num_elements, images=images) - before
 
 
 def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:

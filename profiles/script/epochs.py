@@ -142,10 +142,20 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IteratorCount:
-    """Batches and images that tf.data has counted for an iterator so far; the images are None if unknown."""
+    """Batches and images that were drawn from an iterator; the images are None if unknown."""
 
     steps: int
     images: int | None
+
+    def __add__(self, more: IteratorCount) -> IteratorCount:
+        return IteratorCount(steps=self.steps + more.steps, images=_plus(self.images, more.images))
+
+    def __sub__(self, before: IteratorCount) -> IteratorCount:
+        images = None if before.images is None else _plus(self.images, -before.images)
+        return IteratorCount(steps=self.steps - before.steps, images=images)
+
+
+NOTHING_DRAWN = IteratorCount(steps=0, images=0)
 
 
 def hooks_since(moment_ns: int, hooks: Sequence[tuple[int, int]]) -> int:
@@ -297,7 +307,11 @@ class Tally:
             self._before_hooks_ns += done_ns - before_ns
 
     def read(self, counted: IteratorCount) -> None:
-        """Adds the batches and images that tf.data has counted since the last `read`; their waiting stays unknown."""
+        """Adds the batches and images that tf.data has counted since the last `read`; their waiting stays unknown.
+
+        Args:
+          counted: since the epoch began.
+        """
         stretch_ns, steps = self.last_ns - self._read_ns, counted.steps - self.read_steps
         images = None if counted.images is None or self._read_images is None else counted.images - self._read_images
         if self.read_steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,30 +25,47 @@ class HeldFit:
 
     Attributes:
       name, took_ns, epochs: as `profiles.script.trying.Held` says.
-      model: as the `fit` left it.
+      model: as the script left it.
+      train_function: of the model, as the `fit` left it.
       arguments: of the last call of `fit`, by name.
       element_spec: of the iterator that the model's step was traced for.
       epoch_batches: of a whole epoch; None where that is not known.
       place: of the call; None where it is not known.
       anew: whether the script made the data anew for each call.
+      lengths: steps of the whole epochs of all calls at its place; the profiler adds those of later calls.
     """
 
     name: str
     took_ns: int
     epochs: int
     model: Any
+    train_function: Any
     arguments: Mapping[str, Any]
     element_spec: Any
     place: Place | None
     epoch_batches: int | None = None
     anew: bool = False
+    lengths: Set[int] = frozenset()
 
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
-        """Yields the data of the `fit`, and what measures training on them; puts the model back at the end."""
+        """Yields the data of the `fit`, and what measures training on them; puts the model back at the end.
+
+        Raises:
+          Failed: if the data cannot be built again, or the model's step cannot be run apart.
+        """
         with random_states_put_back(), warnings.catch_warnings(action="ignore"):
-            data = data_of(self.arguments, needs, place=self.place, epoch_batches=self.epoch_batches, anew=self.anew)
+            data = data_of(
+                self.arguments,
+                needs,
+                place=self.place,
+                epoch_batches=self.epoch_batches,
+                anew=self.anew,
+                repeats=len(self.lengths) < 2,
+            )
             try:
+                if self.model.train_function is not self.train_function:
+                    raise NotPossible("the script has compiled its model anew since this fit")
                 check_own(self.model)
                 step, _, variables = own_step(self.model, self.element_spec, ended=True)
                 with put_back(self.model, variables):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from typing import Any
 
 import grain
 
 from profiles.script.class_methods import Inside, replace_methods
+from profiles.script.last_data import Numbers
 from profiles.script.loop_sources import AnyData, told
 from profiles.script.loops import Loops
 from profiles.stages.places import is_library
@@ -21,6 +22,7 @@ class GrainData(AnyData):
 
     def __init__(self) -> None:
         self._inside = Inside()
+        self._numbers = Numbers()
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces `__iter__` of all such data, so that `loops` is told of each pass. Returns what restores it."""
@@ -31,6 +33,9 @@ class GrainData(AnyData):
 
     def kind_of(self, data: Any) -> str:
         return "a Grain DataLoader" if isinstance(data, grain.DataLoader) else "a Grain dataset"
+
+    def identity_of(self, data: Any) -> Hashable:
+        return type(data).__name__, self._numbers.of(data)
 
     def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

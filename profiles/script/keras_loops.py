@@ -7,7 +7,7 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import keras
 
 from profiles.script.class_methods import Inside, replace_methods
+from profiles.script.last_data import Numbers
 from profiles.script.loop_sources import AnyData, Batches
 from profiles.script.loops import Loops, Pass
 from profiles.script.profiler import data_kind
@@ -48,6 +49,7 @@ class KerasData(AnyData):
     def __init__(self) -> None:
         self._drawings: dict[tuple[int, str], _Drawing] = {}
         self._inside = Inside()
+        self._numbers = Numbers()
         self._pid = os.getpid()
 
     def attach(self, loops: Loops) -> Callable[[], None]:
@@ -60,6 +62,9 @@ class KerasData(AnyData):
 
     def kind_of(self, data: Any) -> str:
         return data_kind(data)
+
+    def identity_of(self, data: Any) -> Hashable:
+        return type(data).__name__, self._numbers.of(data)
 
     def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

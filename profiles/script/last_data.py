@@ -1,4 +1,4 @@
-"""Notes whether a script makes its data anew for each epoch or call."""
+"""Notes whether a script makes its data anew for each epoch or call, and tells data apart that are there together."""
 
 from __future__ import annotations
 
@@ -22,6 +22,26 @@ class LastData:
         """Notes the data of another epoch or call."""
         self.anew = self.anew or (self._reference is not None and self._reference() is not data)
         self._reference = reference_to(data)
+
+
+class Numbers:
+    """Gives data numbers: all data that are there at the same time have different ones.
+
+    Data that a script makes anew for each epoch get the number of those before, which are gone by then.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[Callable[[], Any]] = []
+
+    def of(self, data: Any) -> int:
+        """Returns the number of data that a weak reference can refer to."""
+        there = [reference() for reference in self._references]
+        for number, other in enumerate(there):
+            if other is data:
+                return number
+        free = next((number for number, other in enumerate(there) if other is None), len(there))
+        self._references[free : free + 1] = [weakref.ref(data)]
+        return free
 
 
 def reference_to(data: Any) -> Callable[[], Any] | None:

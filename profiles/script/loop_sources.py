@@ -12,7 +12,7 @@ from profiles.remedies.loop_data import loader_kind
 from profiles.script import tracing
 from profiles.script.completion import Completion
 from profiles.script.loops import Copies, Loops, Pass
-from profiles.stages.places import note_places
+from profiles.stages.places import note_places, place_of
 from profiles.unit import SAMPLE, Unit, unit_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ class TfDatasets(AnyData):
         return "a tf.data.Dataset"
 
     def identity_of(self, data: Any) -> Hashable:
-        return str(data.element_spec)  # scripts shuffle or repeat a dataset anew for each epoch
+        # Scripts shuffle or repeat a dataset anew for each epoch, and one function may loop over several datasets.
+        return str(data.element_spec), place_of(data)
 
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=-1)

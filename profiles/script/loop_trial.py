@@ -44,6 +44,7 @@ class HeldLoop:
       work: the modules and optimizers of a step in PyTorch; None where these are not known.
       behind: whether a device computes the steps behind the host.
       anew: whether the script made its data anew for each epoch.
+      left: whether the script left the data before their end, in every pass.
     """
 
     name: str
@@ -55,6 +56,7 @@ class HeldLoop:
     work: Work | None = None
     behind: bool = False
     anew: bool = False
+    left: bool = False
 
     @contextmanager
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
@@ -77,6 +79,7 @@ class HeldLoop:
                 epoch_batches=max(whole, default=None),
                 on_gpu=on_gpu,
                 anew=self.anew,
+                left=self.left,
             )
             with closing(data), self.work.put_back() if self.work else nullcontext():
                 step = None if self.work is None else _own_step(self.work, step_s, data)

@@ -144,6 +144,7 @@ class Loops:
                 work=loop.work,
                 behind=loop.behind,
                 anew=loop.last.anew,
+                left=loop.left and not loop.ended,
             )
             for name, loop in self._named()
             if loop.loader is not None and not loop.mixed
@@ -194,7 +195,7 @@ class Loops:
         """Stops watching, and ends the passes that the script has begun and not finished."""
         self._ended = True
         for unfinished in list(self._running):
-            unfinished.close(whole=False)
+            unfinished.close(whole=False, left=True)
 
     def backend(self) -> dict[str, Any]:
         """Describes the libraries whose loops were watched, and their devices."""
@@ -215,6 +216,7 @@ class _Loop:
     Attributes:
       begun: number of passes that have begun.
       mixed: whether other data are drawn from on the same line while these loops run.
+      left, ended: whether a pass was left before the end of its data, as by `break`; whether one came to their end.
       unit: what the batches hold; None before the first.
       data: returns the data of the first pass; None if the script has let them go.
       loader: of the last pass, where remedies are to be tried; None where another loop took longer, and none runs.
@@ -229,7 +231,7 @@ class _Loop:
         self.source = source
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
-        self.mixed = False
+        self.mixed = self.left = self.ended = False
         self.unit: Unit | None = None
         self.loader: Any = None
         self.work: Work | None = None
@@ -376,7 +378,10 @@ class Pass:
                 self._count()
             batch = fetch()
         except BaseException as error:
-            self.close(whole=isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError")
+            ended = isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
+            if self._loop is not None:
+                self._loop.ended |= ended
+            self.close(whole=ended)
             raise
         if self._tally.steps == _NOTED_STEP:
             self._notes = self._step_notes()
@@ -404,20 +409,22 @@ class Pass:
 
     def __del__(self) -> None:
         with suppress(Exception):  # while Python ends, modules that `close` needs may be gone
-            self.close()
+            self.close(left=True)
 
-    def close(self, *, whole: bool = True) -> None:
+    def close(self, *, whole: bool = True, left: bool = False) -> None:
         """Ends the epoch. Leaves out a last batch after which none was asked for: the end of its step is unknown.
 
         The epoch then ends where the step before has ended.
 
         Args:
           whole: whether the script ended the loop itself, at the end of the data or before by `break`.
+          left: whether the data had not come to their end.
         """
         self._end_notes()
         loop, self._loop = self._loop, None
         if loop is None:
             return
+        loop.left |= left
         if self._completion is not None:
             self._settle(self._completion.take_all())
         if self._settled_ns is not None:

@@ -11,7 +11,7 @@ import multiprocessing
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +92,8 @@ class Profiler:
         self._tries = tries
         self._applies = applies
         self._took_ns: dict[str, int] = {}
+        # Steps of the whole epochs of `fit`, by the place of the call.
+        self._lengths: dict[str, set[int]] = {}
         self.why_unwatched: str | None = None
         self._ceilings = ceilings
         self._max_steps = max_steps
@@ -264,7 +266,7 @@ class Profiler:
                                 interrupted=interrupted,
                             )
                             if self._tries and not interrupted and self._thread_state.depth == 1:
-                                self._hold(fit, model, given, callback.watch, call)
+                                self._hold(fit, model, given, callback.watch, call, self._lengths[place])
                         else:
                             self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
@@ -291,7 +293,7 @@ class Profiler:
         canary_ns = clock.canary_ns()
         unit, why_unknown = watch.tested
         with self._noting:
-            caller = self._caller_of(place, model, data)
+            caller = self._caller_of(function, place, model, data)
             evaluation = FitRecord(
                 name=self._name(function, place, caller),
                 model=model.name,
@@ -304,11 +306,11 @@ class Profiler:
                 why_unknown=why_unknown,
                 unit=unit or SAMPLE,
             )
-            self._add(evaluation, caller, place, model, data)
+            self._add(evaluation, caller, function, place, model, data)
 
-    def _caller_of(self, place: str, model: Any, data: Any) -> _Caller | None:
-        """Returns the place that has called with this model and kind of data before; None if none has."""
-        return next((caller for caller in self._callers if caller.is_of(place, model, data)), None)
+    def _caller_of(self, function: str, place: str, model: Any, data: Any) -> _Caller | None:
+        """Returns the place that has called this function with this model and kind of data before; None if none has."""
+        return next((caller for caller in self._callers if caller.is_of(function, place, model, data)), None)
 
     def _name(self, function: str, place: str, caller: _Caller | None) -> str:
         """Returns the name of a record, such as "fit 1 (train.py:42)", which a place keeps."""
@@ -316,10 +318,12 @@ class Profiler:
             return self.fits[caller.at].name
         return f"{function} {1 + sum(fit.name.startswith(f'{function} ') for fit in self.fits)} ({place})"
 
-    def _add(self, fit: FitRecord, caller: _Caller | None, place: str, model: Any, data: Any) -> FitRecord:
+    def _add(
+        self, fit: FitRecord, caller: _Caller | None, function: str, place: str, model: Any, data: Any
+    ) -> FitRecord:
         """Adds a call to the record of its place, and returns that record."""
         if caller is None:
-            self._callers.append(_Caller(place, model, data, at=len(self.fits)))
+            self._callers.append(_Caller(function, place, model, data, at=len(self.fits)))
             self.fits.append(fit)
             return fit
         caller.last.note(data)
@@ -361,7 +365,7 @@ class Profiler:
     ) -> FitRecord:
         """Adds a call of `fit` to the record of its place, and returns that record."""
         with self._noting:
-            caller = self._caller_of(place, model, data)
+            caller = self._caller_of("fit", place, model, data)
             ceilings = self._ceilings_of(model, watch, interrupted, caller)
             fit = FitRecord(
                 name=self._name("fit", place, caller),
@@ -377,15 +381,24 @@ class Profiler:
                 account=replace(account, step_ns=ceilings.step_ns),
                 unit=watch.unit or SAMPLE,
             )
-            fit = self._add(fit, caller, place, model, data)
+            fit = self._add(fit, caller, "fit", place, model, data)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
+            self._lengths.setdefault(place, set()).update(record.steps for record in watch.records if record.whole)
             if _is_re_iterable(data):
                 self._data[fit.name] = weakref.ref(data)
                 if self._took_ns[fit.name] == max(self._took_ns[name] for name in self._data):
                     self._held = data
             return fit
 
-    def _hold(self, fit: FitRecord, model: Any, given: dict[str, Any], watch: Watch, call: Place | None) -> None:
+    def _hold(
+        self,
+        fit: FitRecord,
+        model: Any,
+        given: dict[str, Any],
+        watch: Watch,
+        call: Place | None,
+        lengths: Set[int],
+    ) -> None:
         """Keeps what a `fit` was given, and its model, if it took longest of those that have ended by themselves."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
@@ -409,11 +422,13 @@ class Profiler:
                     took_ns=took_ns,
                     epochs=epochs,
                     model=model,
+                    train_function=model.train_function,
                     arguments={"epochs": 1} | {name: given[name] for name in _FED if name in given},
                     element_spec=watch.element_spec,
                     place=call,
                     epoch_batches=_epoch_batches(watch),
                     anew=anew,
+                    lengths=lengths,
                 )
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
@@ -468,26 +483,32 @@ class _ThreadState(threading.local):
 
 
 class _Caller:
-    """A place in a script that has called `fit`, whose calls share a record.
+    """A place in a script that has called `fit`, `evaluate` or `predict`, whose calls share a record.
 
-    Calls with another model, a model that was compiled anew, or another kind of data do not belong to it. The model and
-    its optimizer are not kept alive.
+    Calls of another function, or with another model, a model that was compiled anew, or another kind of data do not
+    belong to it. The model and its optimizer are not kept alive.
 
     Attributes:
       at: index of the record in `Profiler.fits`.
       last: the data of the last call.
     """
 
-    def __init__(self, place: str, model: Any, data: Any, at: int) -> None:
+    def __init__(self, function: str, place: str, model: Any, data: Any, at: int) -> None:
         self.at = at
-        self._place = (place, data_kind(data))
+        self._call = (function, place, data_kind(data))
         self.last = LastData(data)
         self._model: Callable[[], Any] = weakref.ref(model)
-        self._optimizer: Callable[[], Any] = weakref.ref(model.optimizer) if model.optimizer else lambda: None
+        optimizer = _optimizer_of(model)
+        self._optimizer: Callable[[], Any] = (lambda: None) if optimizer is None else weakref.ref(optimizer)
 
-    def is_of(self, place: str, model: Any, data: Any) -> bool:
-        same = self._model() is model and self._optimizer() is model.optimizer
-        return same and self._place == (place, data_kind(data))
+    def is_of(self, function: str, place: str, model: Any, data: Any) -> bool:
+        same = self._model() is model and self._optimizer() is _optimizer_of(model)
+        return same and self._call == (function, place, data_kind(data))
+
+
+def _optimizer_of(model: Any) -> Any:
+    """Returns the optimizer of a model; None where the model was never compiled: such a model can predict."""
+    return getattr(model, "optimizer", None)
 
 
 def _epoch_batches(watch: Watch) -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib.util
 import io
+import linecache
 import os
 import signal
 import sys
@@ -95,6 +97,8 @@ def run_script(
     try:
         with io.open_code(absolute) as file:
             content: bytes | str = file.read()
+        if source is not None:
+            _show_as_lines_of(absolute, source)
         exec(compile(source or content, absolute, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:  # also SystemExit and KeyboardInterrupt, which decide the exit code
         ended_by = error
@@ -103,6 +107,25 @@ def run_script(
     code = _exit_code(ended_by)
     before_end(ended_by, code)
     return code
+
+
+def _show_as_lines_of(path: str, source: str) -> None:
+    """Has Python take a text for what a file holds, where it looks up the lines of code: for tracebacks, and AutoGraph.
+
+    AutoGraph makes a function anew from its lines, and asks `linecache` to read the file again before.
+    """
+    lines = [line if line.endswith("\n") else f"{line}\n" for line in io.StringIO(source, newline=None)]
+    original = linecache.updatecache
+
+    @functools.wraps(original)
+    def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
+        if filename != path:
+            return original(filename, module_globals)
+        linecache.cache[path] = (len(source), None, lines, path)  # without a time: it is never out of date
+        return lines
+
+    linecache.updatecache = updatecache
+    updatecache(path)
 
 
 def wait_for_threads() -> None:

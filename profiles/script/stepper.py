@@ -17,8 +17,9 @@ from profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from profiles.measure.batches import REPLAY_BYTES, unit_in
 from profiles.script.completion import Completion, HostStep, on_device
 from profiles.script.counting import images_in, iterator_count, size_bytes
-from profiles.script.epochs import EpochRecord, Tally, hooks_since
+from profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
 from profiles.script.keras_private import images_weighed, missing_to_count
+from profiles.script.last_data import reference_to
 from profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
 from profiles.unit import Unit
 
@@ -71,6 +72,10 @@ class Stepper:
         self._on_steps = on_steps
         self._watched: Callable[[], Watched | None] = _nothing
         self._tally: Tally | None = None
+        # The iterator that tf.data has counted for, which may serve several epochs; what was drawn from it before this
+        # epoch, and until the last look.
+        self._iterator: Callable[[], Any] = _nothing
+        self._drawn_before = self._drawn = NOTHING_DRAWN
         self._end: BaseException | None = None
         self._sizes: set[int | None] = set()
         self._random = random.Random(0)  # not the global random state, which is the user's
@@ -120,6 +125,7 @@ class Stepper:
           epoch: number of the epoch, or of the validation.
           steps: of it; None where Keras does not know their number.
         """
+        self._drawn_before = self._drawn
         if self._supported:
             self._tally = Tally(epoch=epoch, expected_steps=steps, ramp_steps=self._ramp_steps, random_=self._random)
 
@@ -369,7 +375,10 @@ class Stepper:
 
     def _read(self, tally: Tally, iterator: Any) -> None:
         self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
-        counted = iterator_count(iterator, tally.steps, tally.expected_steps)
+        if self._iterator() is not iterator:
+            self._iterator, self._drawn_before = reference_to(iterator) or _nothing, NOTHING_DRAWN
+        counted = iterator_count(iterator, tally.steps, tally.expected_steps, self._drawn_before)
+        self._drawn = self._drawn_before + counted
         missing = missing_to_count(self._model) if counted.images is None else None
         if missing is not None:
             self.why_unknown += f"; {missing}"

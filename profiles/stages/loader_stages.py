@@ -21,7 +21,7 @@ _ROUNDS = 3
 # How long a round lasts, about, and how many batches each worker makes in a round, at least.
 _ROUND_S, _LEAST_BATCHES_PER_WORKER = 0.8, 3
 # Settings of a DataLoader that decide how batches come from its workers.
-_KEPT = ("num_workers", "pin_memory", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+_KEPT = ("num_workers", "pin_memory", "worker_init_fn", "multiprocessing_context", "prefetch_factor", "in_order")
 
 
 def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unnoted) -> StageTable:

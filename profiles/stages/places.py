@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -79,6 +80,7 @@ def note_places(owner: type) -> Callable[[], None]:
     """
     original = owner.__init__  # type: ignore[misc]
 
+    @functools.wraps(original)  # libraries read the parameters of a class by `inspect.signature`
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:
         original(self, *arguments, **options)
         if getattr(self, _NOTED, None) is None:
@@ -87,6 +89,11 @@ def note_places(owner: type) -> Callable[[], None]:
 
     owner.__init__ = __init__  # type: ignore[misc]
     return lambda: setattr(owner, "__init__", original)
+
+
+def note_as(made: Any, other: Any) -> None:
+    """Notes for an object the call that made another, in whose place it is used."""
+    object.__setattr__(made, _NOTED, place_of(other))
 
 
 def place_of(made: Any) -> Place | None:

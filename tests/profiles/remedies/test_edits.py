@@ -176,6 +176,11 @@ def test_equal_edits_count_once_and_options_get_a_free_name():
             "model.fit(verbose=0, x=a((X, Y)))",
         ),
         (
+            "model.fit(X, Y, batch_size=options.size * 2, shuffle=False)",
+            "slices({data}).batch({batch_size})",
+            "model.fit(slices((X, Y)).batch(options.size * 2))",
+        ),
+        (
             "model.fit(X, batch_size=512, validation_data=V)",
             "a({data})",
             "model.fit(a(X), batch_size=512, validation_data=V)",
@@ -225,8 +230,15 @@ def test_lines_before_one_statement_keep_their_order():
     assert text == "import keras\na = 1\nb = a\nmodel.fit(slices(X), epochs=2)\n"
 
 
-def test_a_map_that_is_read_twice_is_not_moved():
-    source = "a = data.map(f)\ntrain = a.batch(8)\nvalid = a.batch(9)\n"
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a = data.map(f)\ntrain = a.batch(8)\nvalid = a.batch(9)\n",
+        "a = data.map(f)\nprint(next(iter(a)))\na = a.batch(8)\n",
+        "a = data.map(f)\nif batches:\n    a = a.batch(8)\n",
+    ],
+)
+def test_a_map_that_is_read_twice_is_not_moved(source):
     swap = Edit(place=place_of("map", source), kind="swap", other=place_of("batch", source))
     with pytest.raises(TooInvolved, match="may be read elsewhere"):
         edited(source, [swap])
@@ -281,6 +293,20 @@ def test_what_is_too_involved_is_said(source, name, kind, message):
     one = Edit(place=place, kind=kind, text="a=1", other=place if kind == "swap" else None)
     with pytest.raises(TooInvolved, match=message):
         edited(source, [one])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("model.fit(X, Y, batch_size=8, shuffle=args.shuffle)", "decides while it runs whether `fit` shuffles"),
+        ("fit_in_eights(X, Y)", "does not say what `batch_size` is"),
+    ],
+)
+def test_arrays_are_not_fed_where_the_call_does_not_say_how_they_are_cut(call, message):
+    source = f"import keras\n{call}\n"
+    name = "fit" if ".fit" in call else "fit_in_eights"
+    with pytest.raises(TooInvolved, match=message):
+        edited(source, [edit(name, "feed", "slices({data}).batch({batch_size})", source)])
 
 
 def test_a_call_that_is_not_there_is_said():

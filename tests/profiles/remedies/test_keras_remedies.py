@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 import unstall
 from profiles.measure.batches import FitData
-from profiles.remedies.fit_data import data_of
+from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from profiles.remedies.room import Room
 from profiles.remedies.turns import Failed
@@ -178,6 +179,18 @@ def test_a_dataset_of_the_arrays_serves_the_same_samples(shuffle, effect):
     assert data.whole(("own-dataset",)).options().autotune.enabled is False
 
 
+@pytest.mark.parametrize(
+    ("given", "batch_size", "written"),
+    [("batch_size=SIZE", 8, ".batch(SIZE)"), ("batch_size=8", 8, ".batch(8)"), ("batch_size=SIZE", None, ".batch(32)")],
+)
+def test_the_edit_cuts_arrays_as_the_call_does(given, batch_size, written, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(f"import tensorflow as tf\nmodel.fit(X, Y, {given})\n")
+    place = Place(file=str(path), line=2, end_line=2, end_column=len(f"model.fit(X, Y, {given})"))
+    [remedy] = data_of({"x": IMAGES, "y": LABELS, "batch_size": batch_size}, ["edges"], place=place, room=ROOM).remedies
+    assert f"from_tensor_slices((X, Y)).shuffle(64){written}.prefetch(2)" in remedy.code
+
+
 def test_numbers_of_other_types_are_those_that_keras_makes_of_them():
     data = ArrayData({"x": IMAGES.astype(np.float64), "y": LABELS, "batch_size": 8}, needs=("edges",))
     built = data.whole(("own-dataset",))
@@ -201,3 +214,11 @@ def test_the_last_arrays_are_left_to_validation():
 def test_what_cannot_be_built_again_is_refused(arguments, message):
     with pytest.raises(Failed, match=message):
         data_of(arguments, ["edges"], room=ROOM)
+
+
+@pytest.mark.parametrize(("data", "epochs"), [([IMAGES[:8]], 1), (FitData(arguments={"x": IMAGES}), 5)])
+def test_a_window_over_data_that_fit_reads_through_a_generator_has_one_epoch(data, epochs):
+    asked = []
+    windows = SimpleNamespace(train=lambda data, **given: asked.append(given["epochs"]), steps_of=lambda data: 1)
+    measure_with(windows)(data, 5, "train", 0, 60.0)
+    assert asked == [epochs]

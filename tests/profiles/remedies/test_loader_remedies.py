@@ -80,6 +80,14 @@ def test_the_loader_as_written_keeps_its_arguments(torch):
     assert all(seven == 7 for _, seven in again)
 
 
+def test_batches_that_may_come_in_any_order_still_may(torch):
+    if not hasattr(loader_of(), "in_order"):
+        pytest.skip("this PyTorch has no in_order")
+    data = data_of(loader_of(num_workers=2, in_order=False))
+    assert not data.built(("more-ready",), 3).in_order
+    assert data.compared(("more-ready",)).effect == "identical"  # in the order of the sampler
+
+
 def test_workers_that_are_there_may_stay_and_prepare_more(torch):
     data = data_of(loader_of(num_workers=2))
     assert names(data) == ["more-workers", "persistent", "more-ready"]
@@ -203,10 +211,11 @@ def test_workers_draw_other_numbers_where_the_data_set_draws(torch):
 def test_workers_of_a_loader_that_is_made_anew_do_not_stay(torch):
     from profiles.remedies.loader_remedies import LoaderData
 
-    def of(workers):
+    def of(workers, needs=("waiting", "edges")):
         loader = loader_of(num_workers=workers)
-        return LoaderData(loader, needs=("waiting", "edges"), calls=2, images_per_batch=4, anew=True)
+        return LoaderData(loader, needs=needs, calls=2, images_per_batch=4, anew=True)
 
     assert names(of(2)) == ["more-workers", "more-ready"] and of(2).untried[0].name == "persistent"
+    assert names(of(2, needs=("waiting",))) == ["more-workers", "more-ready"]
     assert of(0).remedies[0].code == "DataLoader(..., num_workers=2)"
     assert not any(remedy.ends_edges for remedy in of(0).remedies)

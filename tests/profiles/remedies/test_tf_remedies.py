@@ -15,7 +15,7 @@ from profiles.remedies.fit_data import data_of
 from profiles.remedies.room import Room
 from profiles.remedies.tf_remedies import TfData
 from profiles.remedies.turns import Failed
-from profiles.stages import nodes, tf_stages
+from profiles.stages import nodes, note_places, tf_stages
 from profiles.stages.tf_model import written
 from profiles.stages.tf_stages import tfdata_table
 from tests.builders import MS
@@ -195,6 +195,17 @@ def test_a_cache_goes_behind_the_last_stage_that_draws_nothing(name):
     assert cache.effect == ("other order" if name == "shuffled" else "identical")
     assert cache.memory_bytes == CACHE_BYTES and cache.warms_up
     assert data.untried == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_nothing_is_written_behind_a_call_that_makes_several_stages(times, monkeypatch):
+    monkeypatch.setattr(tf.data.Dataset, "__init__", tf.data.Dataset.__init__)
+    note_places(tf.data.Dataset)
+    dataset = source().shuffle(50).map(decode)
+    for _ in range(times):
+        dataset = dataset.map(lambda image, label: (image / 2, label))
+    cache = taken_apart(dataset.batch(8))[1]["cache"]
+    assert [edit.kind for edit in cache.edits] == (["remove", "behind", "behind"] if times == 1 else [])
 
 
 @pytest.mark.parametrize(

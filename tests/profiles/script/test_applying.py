@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from profiles.remedies.turns import Failed
+from profiles.script import applying
 from profiles.script.applying import Applied, Wanted
 
 X = np.arange(40, dtype=np.float32).reshape(40, 1)
@@ -32,7 +36,6 @@ def test_the_same_images_with_other_labels_are_other_data() -> None:
     first = remedies.to_fit("train.py:3", None, fit_arguments())
     second = remedies.to_fit("train.py:3", None, fit_arguments(y=OTHER))
     assert labels_of(first) == Y[:, 0].tolist() and labels_of(second) == OTHER[:, 0].tolist()
-    assert remedies.to_fit("train.py:3", None, fit_arguments())["x"] is first["x"]
     batches = remedies.to_fit("train.py:3", None, fit_arguments(batch_size=20))["x"]
     assert len(batches) == 2
 
@@ -69,12 +72,39 @@ def test_a_loader_that_the_script_drops_is_dropped_with_what_takes_its_place() -
     assert not remedies._made
 
 
-def test_arrays_that_the_script_drops_are_dropped_with_their_copies() -> None:
+def test_a_dataset_that_the_script_drops_is_dropped_with_what_takes_its_place() -> None:
+    remedies, data = applied("prefetch"), tf.data.Dataset.range(16).batch(4)
+    changed, reference = remedies.to_loop("train.py:3", data), weakref.ref(data)
+    assert changed is not data and remedies.to_loop("train.py:3", data) is changed
+    del data, changed
+    gc.collect()
+    assert reference() is None and not remedies._made
+
+
+def test_a_remedy_that_cannot_be_put_in_place_is_tried_once_for_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def fails(loader: Any, needs: Any, **settings: Any) -> None:
+        tried.append(loader)
+        raise Failed("it has no length")
+
+    monkeypatch.setattr(applying, "loop_data", fails)
+    remedies, data = applied("cache"), tf.data.Dataset.range(16)
+    for _ in range(3):
+        assert remedies.to_loop("train.py:3", data) is data
+    assert len(tried) == 1 and remedies.failed == {"train.py:3": "it has no length"} and not remedies.done
+
+
+def test_arrays_that_the_script_changes_in_place_are_trained_on_as_they_are() -> None:
+    remedies, labels = applied("own-dataset"), Y.copy()
+    for _ in range(2):
+        labels += 1
+        changed = remedies.to_fit("train.py:3", None, fit_arguments(y=labels))
+        assert labels_of(changed) == labels[:, 0].tolist()
+
+
+def test_neither_arrays_nor_their_copies_are_held() -> None:
     remedies = applied("own-dataset")
     for fold in range(3):
-        images = X[fold:]
-        assert remedies.to_fit("train.py:3", None, fit_arguments(x=images, y=Y[fold:], validation_split=0.25))
-        assert len(remedies._made) == 1
-        del images
-    gc.collect()
-    assert not remedies._made
+        assert remedies.to_fit("train.py:3", None, fit_arguments(x=X[fold:], y=Y[fold:], validation_split=0.25))
+        assert not remedies._made

@@ -61,6 +61,16 @@ def test_iterators_keep_their_type_and_state_and_one_pass_is_one_row(loops: Loop
     assert len(loops.fits) == 1
 
 
+def test_data_that_are_there_together_are_two_loops(loops: Loops) -> None:
+    import grain
+
+    train, valid = (grain.MapDataset.range(length).to_iter_dataset().batch(2) for length in (12, 8))
+    for data in (train, valid, train, valid):
+        for _ in data:
+            pass
+    assert [[epoch.steps for epoch in fit.epochs] for fit in loops.fits] == [[6, 6], [4, 4]]
+
+
 def test_a_data_loader_is_watched(loops: Loops) -> None:
     import grain
 

@@ -67,6 +67,17 @@ def test_a_pass_ends_with_all_batches_in_any_order_and_with_an_index_that_comes_
     assert [epoch.steps for epoch in fit.epochs] == [5, 2, 3]
 
 
+def test_data_that_are_there_together_are_two_loops_and_data_made_anew_are_one(loops: Loops) -> None:
+    train = batches_of(6)
+    for _ in range(3):
+        for data in (train, type(train)()):
+            for index in range(5):
+                data[index]
+        del data
+    loops.pause()
+    assert [[epoch.steps for epoch in fit.epochs] for fit in loops.fits] == [[4] * 3] * 2
+
+
 def test_an_old_generator_is_drawn_from_for_as_long_as_it_has_batches(loops: Loops) -> None:
     generator = ImageDataGenerator().flow(np.zeros((12, 4, 4, 3)), batch_size=4)
     for number, _ in enumerate(generator):

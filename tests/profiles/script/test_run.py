@@ -292,6 +292,32 @@ def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
     assert (shown.stdout, shown.returncode) == ("ZeroDivisionError 3\n", 1)
 
 
+EDITED = """
+import sys, unstall
+from profiles.script.run import run_script
+with open("train.py") as file:
+    source = "# put in front\\n\\n" + file.read()
+sys.exit(run_script("train.py", [], lambda error, code: None, source=source))
+"""
+READS_ITSELF = """import inspect, linecache
+def first():
+    return 1
+def second():
+    return 2
+linecache.updatecache(__file__)  # as AutoGraph does
+print(inspect.getsource(first), first.__code__.co_filename == __file__)
+1 / 0
+"""
+
+
+def test_code_of_an_edited_text_is_looked_up_in_that_text(tmp_path):
+    write(tmp_path, READS_ITSELF, keras=False)
+    shown = run(tmp_path, "-c", EDITED, plain=True)
+    assert (shown.stdout, shown.returncode) == ("def first():\n    return 1\n True\n", 1), shown.stderr
+    assert 'train.py", line 10, in <module>\n    1 / 0\n' in shown.stderr
+    assert (tmp_path / "train.py").read_text() == READS_ITSELF
+
+
 def test_a_thread_that_runs_as_long_as_the_main_thread_does_not_hold_the_report_up(tmp_path):
     lines = """import threading, time
 def beat():

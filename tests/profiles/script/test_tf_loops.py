@@ -19,6 +19,7 @@ from profiles.remedies.loop_data import BehindTheHost, measure_loop, sleeping
 from profiles.script.applying import Applied, Wanted
 from profiles.script.loop_sources import TfDatasets
 from profiles.script.loops import Loops
+from profiles.stages.places import note_places
 from tests.checks import run_python
 from tests.planted import planted
 
@@ -206,6 +207,26 @@ def test_a_step_behind_the_host_takes_its_time_beside_the_loading_of_the_next_ba
     assert s_per_image[1] / s_per_image[0] == pytest.approx(2.0, rel=0.15)
 
 
+def steps_over(data: Any) -> None:
+    for _ in data:
+        pass
+
+
+@pytest.mark.parametrize("names", [(), ("prefetch",)])
+def test_data_of_two_places_that_one_function_loops_over_are_two_loops(names: tuple[str, ...]) -> None:
+    applies = Applied([Wanted(names=names)]) if names else None
+    end_notes = note_places(tf.data.Dataset)
+    try:
+        with attached(Loops(max_steps=None, applies=applies)) as loops:
+            valid = tf.data.Dataset.range(24).batch(4)
+            for _ in range(3):
+                steps_over(tf.data.Dataset.range(48).batch(4))
+                steps_over(valid)
+    finally:
+        end_notes()
+    assert [[epoch.images for epoch in fit.epochs] for fit in loops.fits] == [[48] * 3, [24] * 3]
+
+
 def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
     applied = Applied([Wanted(names=("prefetch",))])
     with attached(Loops(max_steps=None, applies=applied)) as loops:
@@ -213,6 +234,23 @@ def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
     assert seen == [0.0, 1.0, 2.0] * 2
     [place] = applied.done
     assert applied.done[place] == "prefetch" and applied.only(loops.fits[0].name) == ("prefetch",)
+
+
+@pytest.mark.parametrize(("left_in", "refused"), [((0, 1), True), ((0,), False), ((), False)])
+def test_a_loop_that_always_leaves_its_data_by_break_is_offered_no_cache(
+    left_in: tuple[int, ...], refused: bool
+) -> None:
+    data = tf.data.Dataset.range(64).map(lambda number: number + 1).batch(8)
+    with attached(Loops(max_steps=None, tries=True)) as loops:
+        for epoch in range(2):
+            for step, _ in enumerate(data):
+                if step == 5 and epoch in left_in:
+                    break
+    loops.pause()
+    held = loops.held
+    assert held is not None and held.left is refused
+    with held.opened(["waiting"]) as (opened, _):
+        assert any("not read to its end" in one.reason for one in opened.untried) is refused
 
 
 def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_way(loops: Loops) -> None:

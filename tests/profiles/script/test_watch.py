@@ -122,6 +122,12 @@ def test_several_steps_a_call_come_to_the_same_and_are_counted():
     assert [(record.steps, record.images) for record in watched[2].records] == [(5, 70)] * 3
 
 
+def test_an_iterator_that_serves_several_epochs_is_counted_for_each():
+    fed = {"x": dataset(64).repeat(), "steps_per_epoch": 5}
+    _, _, watch = trained(small_network(5), fed, watched=True)
+    assert [(record.steps, record.images) for record in watch.records] == [(5, 80)] * 3
+
+
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_subclassed_model_comes_to_the_same(eager):
     came_to = []

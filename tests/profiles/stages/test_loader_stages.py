@@ -67,6 +67,17 @@ def test_dataset_collate_and_the_rest_are_told_apart(workers: int, library: None
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_batches_that_may_come_in_any_order_may_where_stages_are_measured() -> None:
+    from torch.utils.data import DataLoader
+
+    from profiles.stages.loader_stages import _Batches, _loader_of
+
+    if not hasattr(DataLoader([0]), "in_order"):
+        pytest.skip("this PyTorch has no in_order")
+    loader = DataLoader(Slow(), batch_size=8, num_workers=2, in_order=False)
+    assert not _loader_of(_Batches(loader, None, [[0, 1]]), loader).in_order
+
+
 def test_kinds_of_data_sets(library: None) -> None:
     import torch
     from torch.utils.data import DataLoader, IterableDataset

@@ -1,0 +1,67 @@
+"""Which calls of `fit`, `evaluate` and `predict` share a record, and what is held of a `fit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from profiles.remedies.turns import Failed
+from profiles.script.fit_trial import HeldFit
+from profiles.script.profiler import Profiler
+
+INPUTS, TARGETS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
+
+
+def a_model() -> Any:
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+
+def test_a_model_that_was_never_compiled_predicts_and_has_a_record(watched: Profiler) -> None:
+    model = a_model()
+    for _ in range(2):
+        assert model.predict(INPUTS, batch_size=8, verbose=0).shape == (64, 1)
+    [record] = watched.fits
+    assert record.name.startswith("predict 1 (test_profiler.py:") and record.calls == 2
+
+
+def test_fit_evaluate_and_predict_of_one_line_have_a_record_each(watched: Profiler) -> None:
+    model, data = a_model(), {"x": INPUTS, "batch_size": 8, "verbose": 0}
+    model.compile("sgd", "mse")
+    for call in (model.fit, model.evaluate, model.predict):
+        call(**data, **({} if call == model.predict else {"y": TARGETS}))
+    names = [record.name.partition(" (")[0] for record in watched.fits]
+    assert names == ["fit 1", "evaluate 1", "predict 1"]
+    assert len({record.name.partition(" (")[2] for record in watched.fits}) == 1
+
+
+def test_a_model_that_was_compiled_anew_is_not_tried_in_the_place_of_what_it_was(watched: Profiler) -> None:
+    watched._tries = True
+    model, data = a_model(), tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(8)
+    model.compile("sgd", "mse")
+    model.fit(data, verbose=0)
+    assert isinstance(watched.held, HeldFit)
+    with watched.held.opened(["waiting"]):
+        pass
+    model.compile("sgd", "mae")
+    model.train_on_batch(INPUTS, TARGETS)
+    with pytest.raises(Failed, match="has compiled its model anew since this fit"), watched.held.opened(["waiting"]):
+        pass
+
+
+@pytest.mark.parametrize("lengths", [(8, 8), (8, 6)])
+def test_one_number_of_steps_is_not_written_for_epochs_of_two_lengths(
+    lengths: tuple[int, int], watched: Profiler
+) -> None:
+    watched._tries = True
+    for length in lengths:  # as in a cross-validation, whose last fold is shorter
+        model = a_model()
+        model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(8).take(length)
+        model.fit(data, epochs=2, verbose=0)
+    assert isinstance(watched.held, HeldFit)
+    with watched.held.opened(["edges"]) as (opened, _):
+        assert ("repeat" in [remedy.name for remedy in opened.remedies]) is (len(set(lengths)) == 1)
