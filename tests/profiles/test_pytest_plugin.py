@@ -43,8 +43,8 @@ def rates(monkeypatch):
     made_up = Rates()
 
     class Feed:
-        def __init__(self, feed):
-            assert feed == "feed"
+        def __init__(self, feed, *, limit_s):
+            assert feed == "feed" and limit_s < 1000  # nothing waits for ever
 
         def rates(self):
             return dict.fromkeys(("steady", "epoch"), made_up.serve(made_up.feed))
