@@ -122,13 +122,17 @@ def in_forks(
     cwd: pathlib.Path,
     python: pathlib.Path | str = sys.executable,
     env: dict[str, str] | None = None,
+    imported: tuple[str, ...] = (),
 ) -> dict[str, tuple[int, str, str]]:
     """Runs each code as a program that lies in the folder `home`, in a process that has imported nothing of ours.
 
-    Returns exit code, output and errors of each.
+    Args:
+      imported: further modules that each process has already.
+    Returns:
+      Exit code, output and errors of each.
     """
     program = home / "forks.py"
-    program.write_text(_FORKS)
+    program.write_text("".join(f"import {name}\n" for name in imported) + _FORKS)
     done = subprocess.run(
         [python, program], input=json.dumps(codes), cwd=cwd, env=env, capture_output=True, text=True, timeout=300
     )
