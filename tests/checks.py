@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import io
 import json
 import os
 import pathlib
+import random
+import runpy
 import subprocess
 import sys
 import time
@@ -84,6 +87,33 @@ def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subp
         text=True,
         timeout=300,
     )
+
+
+def run_here(script: pathlib.Path, *words: object) -> tuple[str, int]:
+    """Runs a script on TensorFlow as the main program of this process, which has imported TensorFlow already.
+
+    The script must seed what it draws: then it comes to the same as in a process of its own. The random states of this
+    process are put back; TensorFlow has no seed afterwards.
+
+    Returns:
+      What the script has printed, and its exit code.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    printed, code = io.StringIO(), 0
+    states = random.getstate(), np.random.get_state()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [str(script), *map(str, words)])
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as left:
+            code = int(left.code or 0)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            tf.random.set_seed(None)
+    return printed.getvalue(), code
 
 
 # Imports the slow libraries once, so that each fork has them already, and nothing of ours.

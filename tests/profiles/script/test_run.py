@@ -17,7 +17,7 @@ import pytest
 
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
-from tests.checks import in_forks, run_python, samples_of
+from tests.checks import in_forks, run_here, run_python, samples_of
 from tests.planted import planted
 
 KERAS = """
@@ -644,9 +644,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
 
 @planted
 def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
-    script = write(
-        tmp_path,
-        """
+    text = """
         class Slow(keras.utils.PyDataset):
             def __len__(self):
                 return 10
@@ -659,11 +657,10 @@ def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
         print(model.evaluate(images[:32], labels[:32], verbose=0, callbacks=keras.callbacks.CallbackList([])))
         for _ in range(4):
             print(float(model.predict(Slow(), verbose=0).sum()), model.predict(images[:6], verbose=0).shape)
-        """,
-    )
-    plain = run(tmp_path, script, plain=True)
-    shown = run(tmp_path, "--out", "out", script)
-    assert shown.stdout == plain.stdout and plain.stdout, shown.stderr[-3000:]
+        """
+    shown = run(tmp_path, "--out", "out", write(tmp_path, text))
+    plain, _ = run_here(write(tmp_path, text.replace("time.sleep(0.05)", "pass"), "plain.py"))
+    assert shown.stdout == plain and plain.count("\n") == 9, shown.stderr[-3000:]
     rows = {result["variant"].partition(" (")[0]: result for result in results(tmp_path)["results"]}
     for name in ("evaluate 1", "predict 1"):
         assert rows[name]["attribution"]["prep_stall"] > 0.6, name
