@@ -31,7 +31,7 @@ _WITHIN = "UNSTALL_WITHIN_A_TEST"
 
 
 def _is_planted(item: pytest.Item | None) -> bool:
-    return item is not None and item.get_closest_marker(planted.name) is not None
+    return item is not None and item.get_closest_marker(planted.name) == planted.mark
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
