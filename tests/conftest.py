@@ -99,6 +99,26 @@ def _nothing_beside() -> Iterator[None]:
         _turn.take(alone=False)
 
 
+@contextlib.contextmanager
+def _handed_on() -> Iterator[None]:
+    if not _turn.shares:  # alone, or within a test that has a turn
+        yield
+        return
+    _turn.give_back()
+    del os.environ[_WITHIN]
+    try:
+        yield
+    finally:
+        os.environ[_WITHIN] = "1"
+        _turn.take(alone=False)
+
+
+@pytest.fixture
+def handed_on() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which a pytest that the test starts takes turns for its own tests, in the place of this test."""
+    return _handed_on
+
+
 @pytest.fixture(scope="session")
 def alone() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """A context in which no other test of this user runs: for a fixture that measures and serves several tests."""
