@@ -89,6 +89,16 @@ def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subp
     )
 
 
+# `python -m profiles`, for `python -c`, with short windows of the model alone.
+SHORT_PROFILES = """
+import sys, unstall
+from profiles.measure import schedule
+schedule.READY_WINDOW_S = 0.05
+from profiles.__main__ import guarded_main
+sys.exit(guarded_main(sys.argv[1:]))
+"""
+
+
 def run_here(script: pathlib.Path, *words: object) -> tuple[str, int]:
     """Runs a script on TensorFlow as the main program of this process, which has imported TensorFlow already.
 

@@ -17,7 +17,7 @@ import pytest
 
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
-from tests.checks import in_forks, run_here, run_python, samples_of
+from tests.checks import SHORT_PROFILES, in_forks, run_here, run_python, samples_of
 from tests.planted import planted
 
 KERAS = """
@@ -552,7 +552,8 @@ def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps
             print(np.isfinite(model.get_weights()[0]).all(), int(model.optimizer.iterations))
         """,
     )
-    ended = run(tmp_path, "--max-steps", steps, "--out", "out", script, KERAS_BACKEND="jax")
+    words = ("--no-trial", "--details", "--max-steps", steps, "--out", "out", script)
+    ended = run_python(tmp_path, "-c", SHORT_PROFILES, *words, KERAS_BACKEND="jax")
     assert (ended.returncode, ended.stdout) == (0, f"True {steps}\n"), ended.stderr
     assert "Array has been deleted" not in ended.stderr
 
