@@ -64,6 +64,11 @@ class _Turn:
         """Whether the test of this process runs beside those of others."""
         return self._runs is not None and not self._alone
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other test runs beside that of this process."""
+        return self._runs is not None and self._alone
+
     def give_back(self) -> None:
         if self._runs is not None:
             fcntl.flock(self._runs, fcntl.LOCK_UN)  # a process that the test forked may hold it open as well
@@ -97,6 +102,22 @@ def _nothing_beside() -> Iterator[None]:
     yield
     if beside:
         _turn.take(alone=False)
+
+
+@contextlib.contextmanager
+def _others_beside() -> Iterator[None]:
+    alone = _turn.is_alone
+    if alone:
+        _turn.take(alone=False)
+    yield
+    if alone:
+        _turn.take(alone=True)
+
+
+@pytest.fixture(scope="session")
+def beside() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which other tests may run beside one with planted times: while its processes start, for seconds."""
+    return _others_beside
 
 
 @contextlib.contextmanager
