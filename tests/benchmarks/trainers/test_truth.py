@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
@@ -19,6 +21,25 @@ pytestmark = pytest.mark.needs("jax")
 # A network whose steps take next to nothing.
 MODEL = "tests.planted:a_model"
 IMAGES, BATCH, DELAY_MS = 32, 4, 100
+
+
+@pytest.fixture(autouse=True)
+def starts_beside(beside, monkeypatch) -> Iterator[None]:
+    """Has all processes start, and train their first epochs, while other tests run; what is measured follows alone."""
+    start, epoch, others = Run._start, Run._epoch, contextlib.ExitStack()
+
+    def start_beside(run: Run, name: str) -> None:
+        others.enter_context(beside())
+        start(run, name)
+
+    def epoch_alone(run: Run, name: str, number: int) -> None:
+        others.close()
+        epoch(run, name, number)
+
+    monkeypatch.setattr(Run, "_start", start_beside)
+    monkeypatch.setattr(Run, "_epoch", epoch_alone)
+    with others:
+        yield
 
 
 def measured(out, *subjects: str, delay: Planted | None = None) -> dict[str, TrainersResult]:
