@@ -72,7 +72,7 @@ def trained(tmp_path):
         second = model.fit(images, labels, epochs=5, verbose=0)
         print(sys.argv, first.history, second.history, float(model.get_weights()[0].sum()), np.random.random())
         from profiles.stages import tf_stages
-        tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES = 1, 0.05, 4
+        tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES, tf_stages.TAIL_S = 1, 0.05, 4, 0.2
         sys.exit(3)
         """,
     )
