@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import io
 import json
 import os
 import pathlib
+import random
+import runpy
 import subprocess
 import sys
 import time
@@ -86,6 +89,43 @@ def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subp
     )
 
 
+# `python -m profiles`, for `python -c`, with short windows of the model alone.
+SHORT_PROFILES = """
+import sys, unstall
+from profiles.measure import schedule
+schedule.READY_WINDOW_S = 0.05
+from profiles.__main__ import guarded_main
+sys.exit(guarded_main(sys.argv[1:]))
+"""
+
+
+def run_here(script: pathlib.Path, *words: object) -> tuple[str, int]:
+    """Runs a script on TensorFlow as the main program of this process, which has imported TensorFlow already.
+
+    The script must seed what it draws: then it comes to the same as in a process of its own. The random states of this
+    process are put back; TensorFlow has no seed afterwards.
+
+    Returns:
+      What the script has printed, and its exit code.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    printed, code = io.StringIO(), 0
+    states = random.getstate(), np.random.get_state()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [str(script), *map(str, words)])
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as left:
+            code = int(left.code or 0)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            tf.random.set_seed(None)
+    return printed.getvalue(), code
+
+
 # Imports the slow libraries once, so that each fork has them already, and nothing of ours.
 _FORKS = """
 import json, os, sys, tempfile, traceback
@@ -122,13 +162,17 @@ def in_forks(
     cwd: pathlib.Path,
     python: pathlib.Path | str = sys.executable,
     env: dict[str, str] | None = None,
+    imported: tuple[str, ...] = (),
 ) -> dict[str, tuple[int, str, str]]:
     """Runs each code as a program that lies in the folder `home`, in a process that has imported nothing of ours.
 
-    Returns exit code, output and errors of each.
+    Args:
+      imported: further modules that each process has already.
+    Returns:
+      Exit code, output and errors of each.
     """
     program = home / "forks.py"
-    program.write_text(_FORKS)
+    program.write_text("".join(f"import {name}\n" for name in imported) + _FORKS)
     done = subprocess.run(
         [python, program], input=json.dumps(codes), cwd=cwd, env=env, capture_output=True, text=True, timeout=300
     )

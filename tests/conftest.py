@@ -9,6 +9,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -31,7 +32,7 @@ _WITHIN = "UNSTALL_WITHIN_A_TEST"
 
 
 def _is_planted(item: pytest.Item | None) -> bool:
-    return item is not None and item.get_closest_marker(planted.name) is not None
+    return item is not None and item.get_closest_marker(planted.name) == planted.mark
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,6 +64,11 @@ class _Turn:
     def shares(self) -> bool:
         """Whether the test of this process runs beside those of others."""
         return self._runs is not None and not self._alone
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other test runs beside that of this process."""
+        return self._runs is not None and self._alone
 
     def give_back(self) -> None:
         if self._runs is not None:
@@ -99,6 +105,42 @@ def _nothing_beside() -> Iterator[None]:
         _turn.take(alone=False)
 
 
+@contextlib.contextmanager
+def _others_beside() -> Iterator[None]:
+    alone = _turn.is_alone
+    if alone:
+        _turn.take(alone=False)
+    yield
+    if alone:
+        _turn.take(alone=True)
+
+
+@pytest.fixture(scope="session")
+def beside() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which other tests may run beside one with planted times: while its processes start, for seconds."""
+    return _others_beside
+
+
+@contextlib.contextmanager
+def _handed_on() -> Iterator[None]:
+    if not _turn.shares:  # alone, or within a test that has a turn
+        yield
+        return
+    _turn.give_back()
+    del os.environ[_WITHIN]
+    try:
+        yield
+    finally:
+        os.environ[_WITHIN] = "1"
+        _turn.take(alone=False)
+
+
+@pytest.fixture
+def handed_on() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which a pytest that the test starts takes turns for its own tests, in the place of this test."""
+    return _handed_on
+
+
 @pytest.fixture(scope="session")
 def alone() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """A context in which no other test of this user runs: for a fixture that measures and serves several tests."""
@@ -111,6 +153,25 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["UNSTALL_CACHE"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates_compiled_once() -> Iterator[None]:
+    """Compiles each file of a template once: every page has an environment of its own, all with the same settings."""
+    import jinja2
+
+    compile_anew, compiled = jinja2.Environment.compile, {}
+
+    def compile_once(environment: Any, source: Any, name: str | None = None, filename: str | None = None) -> Any:
+        if filename is None:
+            return compile_anew(environment, source, name)
+        if (source, filename) not in compiled:
+            compiled[source, filename] = compile_anew(environment, source, name, filename)
+        return compiled[source, filename]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", compile_once)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,6 +23,8 @@ from tests.builders import MS
 # there is no AssertionError.
 _MISSES = ["AssertionError", "IndexError", "KeyError", "StopIteration", "ValueError"]
 planted = pytest.mark.flaky(reruns=2, reruns_delay=2, only_rerun=_MISSES)
+# Marks tests that compare no times, and may fail by an accident that comes once. They run beside others.
+repeated = pytest.mark.flaky(reruns=2, only_rerun=_MISSES)
 
 # Seconds within which an error must be reported.
 ERROR_S = 15

@@ -143,7 +143,7 @@ def names(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> dict
     """What the Python code of a document is given: data, a model, and a folder of photos."""
     shutil.copytree(photos, tmp_path / "photos" / "train")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profiles, "profile", functools.partial(profiles.profile, budget_s=1))
+    monkeypatch.setattr(profiles, "profile", functools.partial(profiles.profile, rounds=1, budget_s=1))
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     arrays = np.zeros((256, 4), np.float32), np.zeros((256, 1), np.float32)

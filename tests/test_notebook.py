@@ -14,10 +14,15 @@ from tests import PROJECT_ROOT
 from tests.checks import run_python
 
 NOTEBOOK = PROJECT_ROOT / "docs" / "notebook.ipynb"
-# Runs each cell of code as a kernel does, and prints what its last line shows, as a page and as text.
+# Runs each cell of code as a kernel does, in short windows, and prints what its last line shows, as a page and as text.
 RUN = """
 import json, sys
+import unstall
 from IPython.core.interactiveshell import InteractiveShell
+from profiles.measure import schedule
+from profiles.remedies import turns
+schedule.READY_WINDOW_S = 0.05
+turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.1, 4, 3
 shell = InteractiveShell.instance()
 for number, cell in enumerate(json.load(open(sys.argv[1]))["cells"]):
     if cell["cell_type"] == "code":
@@ -61,8 +66,14 @@ def test_what_a_cell_raises_is_raised_and_nothing_is_watched_any_more() -> None:
     assert keras.Model.fit is before
 
 
-def test_the_magic_is_registered_and_runs_its_cell() -> None:
+def test_the_magic_is_registered_and_runs_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
+
+    from profiles.script import ceilings
+
+    monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
+    monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)
+    monkeypatch.setattr(ceilings, "_LONGEST_STEP_TOGETHER_S", 0.0)
 
     class Shell:
         """As much of IPython's shell as the magic uses."""

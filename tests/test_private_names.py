@@ -122,6 +122,8 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         (lines, "LINES_S", 0.05),
         (schedule, "READY_WINDOW_S", 0.02),
         (ceilings, "READY_WINDOW_S", 0.02),
+        (ceilings, "_MOST_ROUNDS", 3),  # beside other tests no round is quiet
+        (ceilings, "_LONGEST_STEP_TOGETHER_S", 0.0),
     ):
         monkeypatch.setattr(module, name, short)
 

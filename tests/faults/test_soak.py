@@ -16,7 +16,7 @@ from PIL import Image
 from pipeline import VARIANTS, build, from_folder
 from pipeline.loaders.python_batches import PythonBatches
 from tests.builders import WITHOUT_SERVICE
-from tests.planted import planted
+from tests.planted import repeated
 
 IMAGES = 48
 # Glibc's arenas, one a thread, settle within the first epochs; what leaks in an epoch goes on.
@@ -98,13 +98,13 @@ def assert_flat_in_memory_too(watch):
     assert grown_bytes < LEAST_LEAK_BYTES
 
 
-@planted  # threads of a pool that start late are no leak, and are there when it runs again
+@repeated  # threads of a pool that start late are no leak, and are there when it runs again
 @pytest.mark.parametrize("name", ["py-dataset", "py-dataset-processes", "tf-data-autotune"])
 def test_ten_epochs_hold_no_more_than_the_first(name, folder):
     assert_flat(soaked(name, folder, 10))
 
 
-@planted
+@repeated
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ten_epochs_without_tf_data_hold_no_more_than_the_first(workers, folder):
     watch = soaked_without_tf_data(workers, folder, 10)

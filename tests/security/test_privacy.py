@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiles.__main__ import main
-from tests.checks import run_python
+from tests.checks import SHORT_PROFILES, run_python
 
 USER = "planted-user"
 SOURCE = "planted_source"
@@ -51,7 +51,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for lines in ((), ("--lines",)):
         out = home / f"out{len(lines)}"
         options = (*lines, "--no-ceilings") if lines else ()
-        done = run_python(home / "work", "-m", "profiles", "--no-trial", *options, "--out", out, script, **named)
+        done = run_python(home / "work", "-c", SHORT_PROFILES, "--no-trial", *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
         shown = [
             printed_in(home, "show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))

@@ -10,8 +10,7 @@ import shutil
 import pytest
 
 from benchmarks.doctor import __main__ as doctor
-from benchmarks.doctor.child import Session
-from benchmarks.doctor.decoders import DECODERS, Verdict
+from benchmarks.doctor.decoders import Verdict
 from benchmarks.doctor.examine import SUFFIXES, examine
 from benchmarks.doctor.folder import entries, findings_of, list_folder
 from benchmarks.doctor.measure import Examiner
@@ -183,15 +182,12 @@ def photo_folder(root: pathlib.Path, names: dict[str, int]) -> pathlib.Path:
     return root
 
 
-class Light(Session):
-    """A child that starts at once: Pillow answers in the place of TensorFlow, which takes seconds to load."""
-
-    def open(self):
-        DECODERS["TensorFlow"] = DECODERS["Pillow"]
+# Of children that start at once.
+LIGHT = "tests.benchmarks.doctor.sessions:Light"
 
 
 def test_a_healthy_folder_gives_exit_code_0_and_no_list(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{__name__}:Light", 30.0))
+    monkeypatch.setattr(Examiner.__init__, "__defaults__", (LIGHT, 30.0))
     code, document, printed = run(photo_folder(tmp_path / "pets", {"cats": 3, "dogs": 3}), tmp_path / "out", capsys)
     assert (code, document["findings"], document["files"]) == (0, [], 6)
     assert "nothing is wrong" in printed and "Nothing would stop a training." in printed
@@ -202,7 +198,7 @@ def test_a_healthy_folder_gives_exit_code_0_and_no_list(tmp_path, capsys, monkey
 
 
 def test_the_rate_of_the_storage_is_measured_where_that_is_asked(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{__name__}:Light", 30.0))
+    monkeypatch.setattr(Examiner.__init__, "__defaults__", (LIGHT, 30.0))
     code, document, printed = run(
         photo_folder(tmp_path / "pets", {"cats": 3, "dogs": 3}), tmp_path / "out", capsys, "--storage"
     )

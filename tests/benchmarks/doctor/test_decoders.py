@@ -1,7 +1,6 @@
 """What each decoder makes of an image: the same at an eighth of the size, in a child, of thousands of damaged ones."""
 
 import io
-import os
 import pathlib
 import resource
 import time
@@ -11,8 +10,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.doctor import __main__ as doctor
-from benchmarks.doctor import decoders, measure
-from benchmarks.doctor import examine as doctor_examine
+from benchmarks.doctor import measure
 from benchmarks.doctor.child import Session
 from benchmarks.doctor.decoders import DECODERS, judge
 from benchmarks.doctor.examine import examine
@@ -24,6 +22,8 @@ from profiles.devices import CPU
 from tests import bad_files
 
 HANG_S, GROWTH_BYTES = 5.0, 500_000_000
+# Sessions of children that start at once.
+SESSIONS = "tests.benchmarks.doctor.sessions"
 # Mutants that a child makes and judges between two answers.
 BLOCK = 25
 
@@ -161,40 +161,6 @@ def test_a_reason_is_one_line_without_places_in_somebody_elses_code(child):
 # A decoder that takes its process with it, or does not come back
 
 
-class Light(Session):
-    """A child that starts at once: it has no TensorFlow."""
-
-    def open(self) -> None:
-        pass
-
-
-def poisoned_session() -> Session:
-    """A child with an OpenCV that crashes or hangs at what some files end with."""
-    real = decoders.opencv
-
-    def poisoned(encoded: bytes, scaled: bool) -> object:
-        if encoded.endswith(b"CRASH"):
-            os.write(2, b"terminate called\n")
-            os.abort()
-        if encoded.endswith(b"HANG"):
-            time.sleep(600)
-        if encoded.endswith(b"KILL"):
-            os.kill(os.getpid(), 9)
-        return real(encoded, scaled)
-
-    real_look = doctor_examine._of_header
-
-    def look(file: str, encoded: bytes) -> object:
-        if encoded.endswith(b"OUTSIDE"):
-            os.abort()
-        return real_look(file, encoded)
-
-    doctor_examine._of_header = look
-    DECODERS["OpenCV"] = poisoned
-    DECODERS["TensorFlow"] = real
-    return Light()
-
-
 @pytest.fixture(scope="module")
 def poisoned(tmp_path_factory):
     """What became of files at which a decoder crashes or hangs, with whole ones around them."""
@@ -202,7 +168,7 @@ def poisoned(tmp_path_factory):
     ends = {"1.jpg": b"", "2.jpg": b"CRASH", "3.jpg": b"HANG", "4.jpg": b"KILL", "5.jpg": b"OUTSIDE", "6.jpg": b""}
     for name, end in ends.items():
         (folder / name).write_bytes(bad_files.PHOTO + end)
-    examiner = Examiner(folder / "child.log", f"{__name__}:poisoned_session", hang_s=5)
+    examiner = Examiner(folder / "child.log", f"{SESSIONS}:poisoned_session", hang_s=5)
     try:
         return {name: examiner.examine(folder, name) for name in ends}
     finally:
@@ -255,15 +221,11 @@ def test_a_child_that_cannot_be_started_is_said(tmp_path, monkeypatch):
         next(examine_all(tmp_path, ["1.jpg"], 1))
 
 
-def no_session():
-    os._exit(3)
-
-
 def test_decoders_that_cannot_be_started_end_the_command_with_code_3(tmp_path, capsys, monkeypatch):
     for name in ("cats", "dogs"):
         (tmp_path / "pets" / name).mkdir(parents=True)
         (tmp_path / "pets" / name / "1.jpg").write_bytes(bad_files.PHOTO)
-    monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{__name__}:no_session", 5.0))
+    monkeypatch.setattr(Examiner.__init__, "__defaults__", (f"{SESSIONS}:no_session", 5.0))
     assert doctor.main(["--data", str(tmp_path / "pets"), "--out", str(tmp_path / "out")]) == 3
     assert "nothing could be examined. the process ended with exit code 3." in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -301,12 +263,8 @@ def test_an_examiner_that_was_ended_starts_no_child(tmp_path):
         examiner.examine(tmp_path, "1.jpg")
 
 
-def a_slow_session():
-    time.sleep(600)
-
-
 def test_an_examiner_that_is_ended_while_its_child_starts_waits_for_nothing(tmp_path, monkeypatch):
-    examiner = Examiner(tmp_path / "child.log", f"{__name__}:a_slow_session")
+    examiner = Examiner(tmp_path / "child.log", f"{SESSIONS}:a_slow_session")
 
     class Starting(Child):
         def __init__(self, *words):

@@ -61,7 +61,14 @@ def measured(folder: Path, function: str, python: str) -> Process:
     return measure(subject, SETTING, folder / "log")
 
 
+@pytest.fixture
+def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls of what takes 0.1 s in a window."""
+    monkeypatch.setattr("benchmarks.gate.processes._WINDOW_S", 0.2)
+
+
 @planted
+@pytest.mark.usefixtures("short_windows")
 def test_a_function_is_timed_in_an_environment_without_any_package(folder: Path) -> None:
     process = measured(folder, "epoch", python_that_sleeps(folder, 0.1))
     assert process.images_per_sec[EPOCH] == pytest.approx(1000, rel=0.05)
@@ -69,6 +76,7 @@ def test_a_function_is_timed_in_an_environment_without_any_package(folder: Path)
 
 
 @planted
+@pytest.mark.usefixtures("short_windows")
 def test_batches_are_counted(folder: Path) -> None:
     process = measured(folder, "batches", python_that_sleeps(folder, 0.0))
     assert process.images_per_sec[EPOCH] == pytest.approx(50, rel=0.05)

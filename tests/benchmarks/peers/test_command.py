@@ -231,41 +231,54 @@ def small_photos(images: int) -> np.ndarray:
     return np.clip(level + ramp + random.uniform(-5, 5, (images, 64, 64, 3)), 0, 255).astype(np.uint8)
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> Material:
+    """Material without photos; all work is compared with that of the planted peer that does nothing wrong."""
+    folder = tmp_path_factory.mktemp("reference")
+    images = small_photos(IMAGES)
+    labels = np.arange(IMAGES) % 5 // 3  # 60 of the one class, 40 of the other
+    np.save(folder / "array.npy", images)
+    source = from_arrays(images, labels)
+    array = str(folder / "array.npy")
+    material = Material(source=source, sample=source, plain=array, array=array, array_labels=tuple(labels.tolist()))
+    return surveyed(material, Launcher(folder, with_planted(folder), {}))
+
+
+def with_planted(folder) -> pathlib.Path:
+    """A folder of modules with the planted library."""
+    modules = link_packages(folder / "modules")
+    (modules / "planted_peer.py").write_text(PLANTED)
+    return modules
+
+
+def surveyed(material: Material, launcher: Launcher) -> Material:
+    """The material with what the planted peer that does nothing wrong makes of it, for all work."""
+    try:
+        process, folder = launcher.start("reference")
+        process.ask("load", "planted_peer", "planted", [], timeout_s=20)
+        process.ask("open", material.job("prepared-float", folder), timeout_s=20)
+        survey = process.ask("survey", timeout_s=20)
+    finally:
+        launcher.end()
+    return dataclasses.replace(material, references=dict.fromkeys(WORKS, survey))
+
+
 @pytest.fixture
-def workshop(tmp_path, monkeypatch):
+def workshop(tmp_path, monkeypatch, reference):
     """Returns a launcher whose children find the planted library, material without photos, and a file for trouble."""
     monkeypatch.setattr(rounds, "WINDOW_S", 0.02)
     monkeypatch.setattr(rounds, "TRIAL_S", 0.01)
     monkeypatch.setattr(rounds, "TRIALS", 1)
     monkeypatch.setattr(processes, "_REST_MS", 20)
     monkeypatch.setenv("PLANTED_TROUBLE", str(tmp_path / "trouble"))
-    modules = link_packages(tmp_path / "modules")
-    (modules / "planted_peer.py").write_text(PLANTED)
-    images = small_photos(IMAGES)
-    labels = np.arange(IMAGES) % 5 // 3  # 60 of the one class, 40 of the other
-    np.save(tmp_path / "array.npy", images)
-    launcher = Launcher(tmp_path, modules, {})
-    source = from_arrays(images, labels)
-    array = str(tmp_path / "array.npy")
-    material = Material(source=source, sample=source, plain=array, array=array, array_labels=tuple(labels.tolist()))
-    yield launcher, material, tmp_path / "trouble"
+    launcher = Launcher(tmp_path, with_planted(tmp_path), {})
+    yield launcher, reference, tmp_path / "trouble"
     launcher.end()
-
-
-def referring(workshop) -> Material:
-    """The workshop's material; all work is compared with that of the planted peer that does nothing wrong."""
-    launcher, material, _ = workshop
-    process, folder = launcher.start("reference")
-    process.ask("load", "planted_peer", "planted", [], timeout_s=20)
-    process.ask("open", material.job("prepared-float", folder), timeout_s=20)
-    survey = process.ask("survey", timeout_s=20)
-    launcher.end()
-    return dataclasses.replace(material, references=dict.fromkeys(WORKS, survey))
 
 
 def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerRun:
     """A run of planted peers."""
-    launcher, material = workshop[0], referring(workshop)
+    launcher, material, _ = workshop
     chosen = [peer if isinstance(peer, Peer) else planted_peer(peer) for peer in functions]
     return PeerRun(work_name, chosen, material, launcher, cores=2, **options)
 
@@ -671,7 +684,8 @@ def test_a_peer_needs_numpy_and_psutil_and_nothing_else_of_its_interpreter(works
     for name in ("PIL", "rich", "scipy", "jinja2", "cv2", "keras", "tensorflow"):
         (lacking / f"{name}.py").write_text(f"raise ImportError('there is no {name}')\n")
     monkeypatch.setenv("PYTHONPATH", str(lacking))
-    assert referring(workshop).references["prepared"].images == IMAGES
+    launcher, material, _ = workshop
+    assert surveyed(material, launcher).references["prepared"].images == IMAGES
 
 
 def test_what_is_not_installed_says_how_to_install_it(workshop):
@@ -900,7 +914,7 @@ def planted_run(workshop, tmp_path, monkeypatch):
     """Returns a lab whose peers are planted, in two rounds of the two prepared works, and its folder."""
 
     def lab(*functions: str) -> measure.Run:
-        material = referring(workshop)
+        _, material, _ = workshop
         monkeypatch.setattr(measure, "make_material", lambda *arguments, **others: material)
         monkeypatch.setattr(measure, "link_packages", lambda folder: tmp_path / "modules")
         words = ["--work", "prepared,prepared-float", "--rounds", "2"]

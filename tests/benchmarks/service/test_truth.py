@@ -31,7 +31,7 @@ LINK_BYTES_PER_SEC = 4e6
 
 
 class Service:
-    """A dispatcher in this process, and workers, each of which a relay may lead to."""
+    """A dispatcher in this process, and workers, each of which a relay may lead to. They start meanwhile."""
 
     def __init__(self, source: ImageSource, relays: list[Relay | None]) -> None:
         self._dispatcher = server.start_dispatcher(0)
@@ -44,8 +44,6 @@ class Service:
             seen_as = f"127.0.0.1:{relay.port}" if relay else None
             place = Place(dispatcher=self.address.text, port=port, seen_as=seen_as)
             self.workers.append(WorkerProcess(order_for(source, CONFIG, place)))
-        for worker in self.workers:
-            worker.wait_ready()
 
     def close(self) -> None:
         for worker in self.workers:
@@ -53,9 +51,28 @@ class Service:
         self._dispatcher = None
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def source(photos) -> ImageSource:
     return from_folder(photos)
+
+
+@pytest.fixture(scope="module")
+def services(source, beside) -> Iterator[dict[str, Service]]:
+    """A service of one worker behind a slow link, one of one worker, and one of two."""
+    relay = Relay(bytes_per_sec=LINK_BYTES_PER_SEC)
+    with beside():
+        running = {
+            "a link": Service(source, [relay]),
+            "one": Service(source, [None]),
+            "two": Service(source, [None, None]),
+        }
+        for service in running.values():
+            for worker in service.workers:
+                worker.wait_ready()
+    yield running
+    for service in running.values():
+        service.close()
+    relay.close()
 
 
 def measured(service: Service, source: ImageSource, **changes: Any) -> ServiceResult:
@@ -81,20 +98,9 @@ def measured(service: Service, source: ImageSource, **changes: Any) -> ServiceRe
     return derive(document).subjects[0]
 
 
-@pytest.fixture
-def relay() -> Iterator[Relay]:
-    slow = Relay(bytes_per_sec=LINK_BYTES_PER_SEC)
-    yield slow
-    slow.close()
-
-
 @planted
-def test_a_link_that_is_full_is_the_limit(source, relay):
-    service = Service(source, [relay])
-    try:
-        result = measured(service, source, link_bytes_per_sec=LINK_BYTES_PER_SEC)
-    finally:
-        service.close()
+def test_a_link_that_is_full_is_the_limit(source, services):
+    result = measured(services["a link"], source, link_bytes_per_sec=LINK_BYTES_PER_SEC)
     assert result.cause == "network"
     assert result.link_ratio == pytest.approx(1.0, abs=0.15)
     image_bytes = 64 * 64 * 3 + 4
@@ -103,20 +109,16 @@ def test_a_link_that_is_full_is_the_limit(source, relay):
 
 
 @planted
-def test_a_device_that_takes_less_than_the_service_makes_is_fed(source):
-    service = Service(source, [None])
-    try:
-        result = measured(service, source, device="emulated:40", images_per_sec=40.0)
-    finally:
-        service.close()
+def test_a_device_that_takes_less_than_the_service_makes_is_fed(source, services):
+    result = measured(services["one"], source, device="emulated:40", images_per_sec=40.0)
     assert result.cause == "fed"
     assert result.images_per_sec == pytest.approx(40, rel=0.1)
 
 
 @planted
-def test_a_worker_that_stands_still_most_of_the_time_is_named(source):
+def test_a_worker_that_stands_still_most_of_the_time_is_named(source, services):
     """One of two workers runs a tenth of the time, so that it makes a tenth of what it could."""
-    service = Service(source, [None, None])
+    service = services["two"]
     ended = threading.Event()
 
     def hold_back() -> None:
@@ -133,6 +135,5 @@ def test_a_worker_that_stands_still_most_of_the_time_is_named(source):
     finally:
         ended.set()
         holder.join()
-        service.close()
     slow = [worker.worker for worker in result.workers if worker.slow]
     assert slow == [f"{os.uname().nodename}:{service.workers[0].pid}"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
@@ -21,11 +23,30 @@ MODEL = "tests.planted:a_model"
 IMAGES, BATCH, DELAY_MS = 32, 4, 100
 
 
+@pytest.fixture(autouse=True)
+def starts_beside(beside, monkeypatch) -> Iterator[None]:
+    """Has all processes start, and train their first epochs, while other tests run; what is measured follows alone."""
+    start, epoch, others = Run._start, Run._epoch, contextlib.ExitStack()
+
+    def start_beside(run: Run, name: str) -> None:
+        others.enter_context(beside())
+        start(run, name)
+
+    def epoch_alone(run: Run, name: str, number: int) -> None:
+        others.close()
+        epoch(run, name, number)
+
+    monkeypatch.setattr(Run, "_start", start_beside)
+    monkeypatch.setattr(Run, "_epoch", epoch_alone)
+    with others:
+        yield
+
+
 def measured(out, *subjects: str, delay: Planted | None = None) -> dict[str, TrainersResult]:
     asked = a_trainers_document(*(a_measured_trainers(subject) for subject in subjects)).plan
     config = dataclasses.replace(asked.config, batch_size=BATCH)
     asked = dataclasses.replace(asked, config=config, rounds=2, planted=delay, model=MODEL)
-    plan = Plan(asked=asked, data=f"generated:{IMAGES}", out=out)
+    plan = Plan(asked=asked, data=f"generated:{IMAGES}", model=MODEL, out=out)
     run = Run(plan, open_source(plan.data), command.progress_bar(Console(quiet=True)))
     try:
         run.measure(lambda: None)

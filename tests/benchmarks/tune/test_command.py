@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks.lab import rounds
 from benchmarks.lab.session import Job
+from benchmarks.lab.show import show
 from benchmarks.tune import __main__ as tune
 from benchmarks.tune import measure, report
 from benchmarks.tune.check.measure import small_space
@@ -439,7 +440,7 @@ def test_a_thorough_search_beats_the_best_algorithm_and_names_what_the_copy_gain
     on_copy_said = "AUTOTUNE on the same copy or cache, with one iterator for all epochs, is 9.17 times as fast as"
     assert f"{on_copy_said} AUTOTUNE as it is (9.17 to 9.17);" in printed
     assert "the chosen pipeline is 1.00 times as fast as that" in printed
-    assert tune.main([*words, "--out", str(tmp_path / "first screen")]) == 0
+    assert show([str(tmp_path / "out")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert re.search(r"AUTOTUNE, the same copy \S+ 9\.17x #+ tuned \S+ 9\.17x #+", printed), printed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import subprocess
@@ -19,7 +20,7 @@ from pipeline.migration import comparing
 from pipeline.migration.loaders import Draws, loaders_of
 from pipeline.migration.values import Script
 from pipeline.migration.writing import module_text, script_text
-from tests.checks import run_python, state
+from tests.checks import run_here, run_python, state
 
 FLOW = "from keras.preprocessing.image import ImageDataGenerator\n"
 _legacy = tf.keras.preprocessing.image
@@ -257,7 +258,8 @@ def test_the_command_says_what_it_did_and_leaves_the_script_alone(migrated) -> N
 
 def test_the_patched_script_trains_and_prints_what_it_printed(migrated) -> None:
     folder, _ = migrated
-    before = run_python(folder, "train.py")
+    with contextlib.chdir(folder):
+        before, code = run_here(folder / "train.py")
     subprocess.run(["patch", "-p1", "-s", "-i", "fix.diff"], cwd=folder, check=True, timeout=60)
     try:
         text = (folder / "train.py").read_text(encoding="utf-8")
@@ -266,21 +268,23 @@ def test_the_patched_script_trains_and_prints_what_it_printed(migrated) -> None:
         after = run_python(folder, "train.py")
     finally:
         subprocess.run(["patch", "-p1", "-s", "-R", "-i", "fix.diff"], cwd=folder, check=True, timeout=60)
-    assert (before.returncode, after.returncode) == (0, 0), after.stderr[-2000:]
-    lines = [done.stdout.splitlines()[-1] for done in (before, after)]
+    assert (code, after.returncode) == (0, 0), after.stderr[-2000:]
+    lines = [printed.splitlines()[-1] for printed in (before, after.stdout)]
     assert (
         lines[0].startswith("{'discs': 0, 'stripes': 1} 40 [0 0 0] 2 ") and lines[0].split()[:9] == lines[1].split()[:9]
     )
 
 
-def test_a_module_of_that_name_is_not_overwritten(migrated) -> None:
+def test_a_module_of_that_name_is_not_overwritten(migrated, monkeypatch: Any, capsys: Any) -> None:
     folder, _ = migrated
+    monkeypatch.chdir(folder)
     (folder / "train_data.py").write_text("mine")
     try:
-        done = run_python(folder, "-m", "pipeline", "migrate", "train.py", "--no-compare")
+        assert main(["migrate", "train.py", "--no-compare"]) == 0
     finally:
         (folder / "train_data.py").unlink()
-    assert done.returncode == 0 and "train_data2.train" in done.stdout and "SAME" not in done.stdout
+    printed = capsys.readouterr().out
+    assert "train_data2.train" in printed and "SAME" not in printed
 
 
 BAD = {

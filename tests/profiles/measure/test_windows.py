@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -519,8 +520,8 @@ ON_JAX = (
 )
 
 
-@planted
 @tensorflow_only
 @pytest.mark.needs("jax")
-def test_planted_truth_holds_on_jax() -> None:
-    passes_on_jax(__file__, ON_JAX)
+def test_planted_truth_holds_on_jax(handed_on: Callable[[], AbstractContextManager[None]]) -> None:
+    with handed_on():  # those with planted times run alone there, and again where they fail by accident
+        passes_on_jax(__file__, ON_JAX)

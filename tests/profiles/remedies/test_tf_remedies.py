@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 
@@ -101,6 +102,12 @@ def taken_apart(dataset, needs=NEEDS, room=ROOM, **settings):
     return data, {remedy.name: remedy for remedy in data.remedies}
 
 
+@functools.cache
+def apart(name):
+    """One of the pipelines, taken apart once; tests build from it, and change nothing in it."""
+    return taken_apart(PIPELINES[name]())
+
+
 def dataset_of(built):
     return built.arguments["x"].take(built.arguments["steps_per_epoch"]) if isinstance(built, FitData) else built
 
@@ -111,7 +118,7 @@ def seen(built) -> list[int]:
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_remedy_serves_the_same_images(name):
-    data, remedies = taken_apart(PIPELINES[name]())
+    data, remedies = apart(name)
     assert {"prefetch"} <= remedies.keys() or name == "autotuned"
     expected = seen(data.built((), BATCHES))
     assert len(expected) == BATCHES * 8
@@ -123,7 +130,7 @@ def test_every_remedy_serves_the_same_images(name):
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_remedy_keeps_what_it_claims(name):
-    data, remedies = taken_apart(PIPELINES[name]())
+    data, remedies = apart(name)
     order = ["identical", "other order", "close", "other draws"]
     for one, remedy in remedies.items():
         assert order.index(data.compared((one,)).effect) <= order.index(remedy.effect), one
@@ -131,7 +138,7 @@ def test_every_remedy_keeps_what_it_claims(name):
 
 @pytest.mark.parametrize("name", ["plain", "shuffled", "autotuned"])
 def test_all_remedies_that_fit_together_serve_the_same_images(name):
-    data, remedies = taken_apart(PIPELINES[name]())
+    data, remedies = apart(name)
     names = [one for one in remedies if one != "shuffle-first"]
     assert data.fits(names)
     assert seen(data.built(names, BATCHES)) == list(range(BATCHES * 8))
@@ -171,7 +178,7 @@ def test_a_remedy_keeps_the_users_options_and_order():
 
 
 def test_the_tuner_off_leaves_no_choice_to_autotune():
-    data, _ = taken_apart(PIPELINES["autotuned"]())
+    data, _ = apart("autotuned")
     built = data.built(("tuner-off",), 5)
     assert [
         (kind, calls, buffer) for kind, calls, buffer, tuned, _ in settings(built) if kind in ("map", "prefetch")
@@ -182,14 +189,14 @@ def test_the_tuner_off_leaves_no_choice_to_autotune():
 
 
 def test_a_whole_epoch_is_the_users_own_pipeline():
-    data, _ = taken_apart(PIPELINES["shuffled"]())
+    data, _ = apart("shuffled")
     assert settings(data.built((), 25)) == settings(PIPELINES["shuffled"]())
     assert len(seen(data.built((), 25))) == IMAGES
 
 
 @pytest.mark.parametrize("name", ["plain", "shuffled", "permuted"])
 def test_a_cache_goes_behind_the_last_stage_that_draws_nothing(name):
-    data, remedies = taken_apart(PIPELINES[name]())
+    data, remedies = apart(name)
     cache = remedies["cache"]
     assert cache.code == (".cache().shuffle(200) behind decode" if name == "shuffled" else ".cache() behind decode")
     assert cache.effect == ("other order" if name == "shuffled" else "identical")
@@ -213,12 +220,12 @@ def test_nothing_is_written_behind_a_call_that_makes_several_stages(times, monke
     [("Python draws", "decode"), ("eager Python draws", "decode"), ("Python draws nothing", "sharpen")],
 )
 def test_a_cache_goes_in_front_of_python_code_that_draws(name, behind):
-    _, remedies = taken_apart(PIPELINES[name]())
+    _, remedies = apart(name)
     assert remedies["cache"].code == f".cache() behind {behind}"
 
 
 def test_a_cache_behind_python_code_that_draws_is_refused():
-    data, remedies = taken_apart(PIPELINES["one function in Python"]())
+    data, remedies = apart("one function in Python")
     assert "cache" not in remedies
     [untried] = data.untried
     assert untried.name == "cache" and untried.reason.startswith(
@@ -235,7 +242,7 @@ def test_python_code_that_makes_the_same_twice_may_be_cached_and_that_is_said():
 
 
 def test_a_cached_pipeline_still_draws_anew_and_orders_anew():
-    data, _ = taken_apart(PIPELINES["shuffled"]())
+    data, _ = apart("shuffled")
     cached = data.built(("cache",), BATCHES)
     first, second = ([images.numpy() for images, _ in cached] for _ in range(2))
     orders = [[int(image[0, 0, 0]) for images in epoch for image in images] for epoch in (first, second)]
@@ -243,7 +250,7 @@ def test_a_cached_pipeline_still_draws_anew_and_orders_anew():
 
 
 def test_a_cache_behind_a_draw_is_refused():
-    data, remedies = taken_apart(PIPELINES["one function"]())
+    data, remedies = apart("one function")
     assert "cache" not in remedies
     [untried] = data.untried
     assert untried.reason.startswith("random_flip_left_right in both is random")
@@ -487,7 +494,7 @@ def test_the_remedies_of_the_largest_loss_come_first():
     assert by_edges[:2] == ["tuner-off", "repeat"]
     assert by_waiting[-2:] == ["tuner-off", "repeat"]
     assert by_edges[2:] == by_waiting[:-2] and by_edges[2:]
-    assert list(taken_apart(PIPELINES["autotuned"]())[1])[-1] == "any-order"
+    assert list(apart("autotuned")[1])[-1] == "any-order"
 
 
 def test_a_shuffle_of_what_is_made_calls_for_faster_stages_before_the_tuner():

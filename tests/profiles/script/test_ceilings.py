@@ -37,10 +37,18 @@ class Largest(keras.metrics.Metric):
 
 @pytest.fixture(autouse=True)
 def short_windows(request, monkeypatch):
-    """Makes the windows short: what is asserted is what they leave behind. One test is about how they are planned."""
+    """Makes the windows short: what is asserted is what they leave behind. One test is about how they are planned.
+
+    Several steps in a call, which take a second to trace, are left to the tests about them.
+    """
     if request.function is not test_slow_steps_get_short_windows_and_those_of_which_ten_do_not_fit_none:
         monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
         monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)  # beside other tests no round is quiet
+    if request.function not in (
+        test_a_model_that_was_profiled_goes_on_as_one_that_was_not,
+        test_an_error_with_several_steps_in_a_call_leaves_the_rate_of_the_model,
+    ):
+        monkeypatch.setattr(ceilings, "_LONGEST_STEP_TOGETHER_S", 0.0)
 
 
 def layers():

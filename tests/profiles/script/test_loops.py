@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from profiles.script.loop_sources import TorchLoaders
 from profiles.script.loops import Loops
 from profiles.unit import images_in
 from tests import PROJECT_ROOT
+from tests.checks import in_forks, run_python
 
 TORCH = {
     "torch/__init__.py": """
@@ -52,7 +53,7 @@ TORCH = {
                     yield [np.stack(images), np.array(labels)]
         """,
 }
-# What Python imports when it starts: time passes only where the script sleeps, and 1 ns with each reading of a clock.
+# What a process runs first: time passes only where the script sleeps, and 1 ns with each reading of a clock.
 FAKE_TIME = """
 import itertools, time
 import psutil
@@ -92,52 +93,159 @@ print(seen)
 """
 
 
-@pytest.fixture(
-    params=[
-        "a stand-in",
-        pytest.param("PyTorch", marks=pytest.mark.needs("torch")),
-    ]
-)
-def folder(request, tmp_path):
-    if request.param == "a stand-in":
-        for name, text in TORCH.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(textwrap.dedent(text))
-    (tmp_path / "sitecustomize.py").write_text(FAKE_TIME)
-    return tmp_path
+# Scripts, each with the words in front of it. None of the tests on them asks how a process starts.
+SCRIPTS = {
+    "trains": (TRAINS, ()),
+    "eight steps": (TRAINS, ("--max-steps", "8")),
+    "an iterator in the place of another": (
+        """
+        for epoch in range(3):
+            batches = iter(train)  # while the one before is still there
+            for _ in range(6):
+                batch = next(batches)
+                time.sleep(0.01)
+        """,
+        (),
+    ),
+    "left early": (
+        """
+        for epoch in range(3):
+            for step, batch in enumerate(train):
+                time.sleep(0.01)
+                if step == 5:
+                    break
+        """,
+        (),
+    ),
+    "one batch of each pass": ("for step in range(5):\n    batch = next(iter(train))\n    time.sleep(0.01)\n", ()),
+    "two in one line": (
+        "for epoch in range(3):\n    for first, second in zip(train, test):\n        time.sleep(0.01)\n",
+        (),
+    ),
+    "behind one generator": (
+        """
+        def batches(loader):
+            for batch in loader:
+                yield batch
+        other = DataLoader(Slow(), batch_size=20)
+        for epoch in range(3):
+            for batch in batches(train):
+                time.sleep(0.01)
+            for batch in batches(other):
+                pass
+        """,
+        (),
+    ),
+    "by hand": (
+        """
+        batches = iter(train)
+        assert iter(batches) is batches
+        first = next(batches)
+        print(len(first), len(list(batches)))
+        try:
+            next(batches)
+        except StopIteration:
+            print("ended")
+        """,
+        (),
+    ),
+    "an error of the data": (
+        """
+        Slow.__getitem__ = lambda self, index: 1 / 0
+        for batch in train:
+            pass
+        """,
+        (),
+    ),
+}
+PROGRAM = """
+import os, sys
+os.chdir({folder!r})
+from profiles.__main__ import guarded_main
+sys.exit(guarded_main({words!r}))
+"""
 
 
-def run(folder, text, *words):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What became of a script under the profiler; `folder` holds the script, and what the profiler has written."""
+
+    folder: Path
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def results(self):
+        return json.loads((self.folder / "out" / "results.json").read_text())
+
+    def line_of(self, text):
+        return 1 + (self.folder / "train.py").read_text().split("\n").index(text)
+
+
+def write(folder, text):
     (folder / "train.py").write_text(SCRIPT + textwrap.dedent(text))
-    command = [
-        sys.executable,
-        "-m",
-        "profiles",
-        "--no-trial",
-        "--details",
-        "--out",
-        "out",
-        *map(str, words),
-        "train.py",
-    ]
-    environment = {**os.environ, "PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{folder}", "COLUMNS": "120"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def results(folder):
-    return json.loads((folder / "out" / "results.json").read_text())
+def words_of(*words):
+    return ["--no-trial", "--details", "--out", "out", *words, "train.py"]
 
 
-def line_of(folder, text):
-    return 1 + (folder / "train.py").read_text().split("\n").index(text)
+@pytest.fixture(scope="module", params=["a stand-in", pytest.param("PyTorch", marks=pytest.mark.needs("torch"))])
+def library(request):
+    return request.param
 
 
-def test_a_planted_loader_is_found_in_a_loop_that_trains(folder):
+@pytest.fixture(scope="module")
+def on_path(library, tmp_path_factory):
+    """A folder on the path of the scripts. The stand-in for PyTorch lies there."""
+    folder = tmp_path_factory.mktemp("path")
+    if library == "a stand-in":
+        for name, text in TORCH.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(textwrap.dedent(text))
+    return folder
+
+
+def environment(on_path):
+    return {"PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{on_path}", "COLUMNS": "120"}
+
+
+@pytest.fixture(scope="module")
+def ran(library, on_path, tmp_path_factory):
+    """What became of each script. PyTorch itself, which takes seconds to import, is there when they start."""
+    folders, codes = {}, {}
+    for name, (text, words) in SCRIPTS.items():
+        folder = folders[name] = tmp_path_factory.mktemp("script")
+        write(folder, text)
+        codes[name] = FAKE_TIME + PROGRAM.format(folder=str(folder), words=words_of(*words))
+    home = tmp_path_factory.mktemp("forks")
+    ended = in_forks(
+        codes,
+        home,
+        cwd=home,
+        env={**os.environ, **environment(on_path)},
+        imported=("scipy.stats", *(("torch.utils.data",) if library == "PyTorch" else ())),
+    )
+    return {
+        name: Ran(folder=folders[name], returncode=code, stdout=output, stderr=errors)
+        for name, (code, output, errors) in ended.items()
+    }
+
+
+def run(folder, on_path, text):
+    """Runs a script in a process of its own, as a user does. PyTorch is first imported by the script."""
+    write(folder, text)
+    done = run_python(folder, "-m", "profiles", *words_of(), **environment(f"{on_path}{os.pathsep}{folder}"))
+    return Ran(folder=folder, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+def test_a_planted_loader_is_found_in_a_loop_that_trains(ran):
     """A batch takes 6 x 3 ms, a step 20 ms: 47 % of the time is loading."""
-    shown = run(folder, TRAINS)
+    shown = ran["trains"]
     assert (shown.stdout, shown.returncode) == ("360\n", 0), shown.stderr
-    train, test = results(folder)["results"]
-    assert train["variant"] == f"loop 1 (train.py:{line_of(folder, '    for images, labels in train:')})"
+    train, test = shown.results["results"]
+    assert train["variant"] == f"loop 1 (train.py:{shown.line_of('    for images, labels in train:')})"
     assert test["model"] == "a loop without gradients"
     assert train["notes"][0] == "fed by a DataLoader (0 workers)"
     assert train["seconds_per_image"]["prep_stall"] * 6 == pytest.approx(0.018, rel=1e-4)
@@ -170,79 +278,47 @@ def test_workers_that_each_give_all_of_an_iterable_dataset_are_seen(divided: boo
     )
 
 
-def test_it_needs_few_packages(folder):
+def test_it_needs_few_packages(on_path, tmp_path):
     """NumPy, SciPy, psutil, rich and Jinja2 (and what they need), and those of the script."""
     others = ["keras", "tensorflow", "tensorflow_datasets", "albumentations", "PIL", "cv2", "line_profiler", "pytest"]
-    (folder / "sitecustomize.py").write_text(
+    (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nfor name in {others}:\n    sys.modules[name] = None\n{FAKE_TIME}"
     )
-    shown = run(folder, "import profiles\nfor batch in train: pass\nprint(profiles.Device.__name__)")
+    shown = run(tmp_path, on_path, "import profiles\nfor batch in train: pass\nprint(profiles.Device.__name__)")
     assert (shown.stdout, shown.returncode) == ("Device\n", 0), shown.stderr
     assert "is input-bound" in shown.stderr
-    assert "torch" in results(folder)["provenance"] and "keras_backend" not in results(folder)["provenance"]
-    assert (folder / "out" / "report.html").is_file()
+    provenance = shown.results["provenance"]
+    assert "torch" in provenance and "keras_backend" not in provenance
+    assert (tmp_path / "out" / "report.html").is_file()
 
 
-def test_an_iterator_that_the_next_takes_the_place_of_is_no_other_loader(folder):
-    shown = run(
-        folder,
-        """
-        for epoch in range(3):
-            batches = iter(train)  # while the one before is still there
-            for _ in range(6):
-                batch = next(batches)
-                time.sleep(0.01)
-        """,
-    )
+def test_an_iterator_that_the_next_takes_the_place_of_is_no_other_loader(ran):
+    shown = ran["an iterator in the place of another"]
     assert shown.returncode == 0 and "several loaders" not in shown.stderr
-    [result] = results(folder)["results"]
+    [result] = shown.results["results"]
     assert result["attribution"]["prep_stall"] is not None
 
 
-def test_a_pass_that_is_left_early_counts_what_it_had(folder):
-    shown = run(
-        folder,
-        """
-        for epoch in range(3):
-            for step, batch in enumerate(train):
-                time.sleep(0.01)
-                if step == 5:
-                    break
-        """,
-    )
+def test_a_pass_that_is_left_early_counts_what_it_had(ran):
+    shown = ran["left early"]
     assert shown.returncode == 0
-    assert results(folder)["dataset"]["images"] == 30  # of the sixth batch nobody knows when its step ended
+    assert shown.results["dataset"]["images"] == 30  # of the sixth batch nobody knows when its step ended
 
 
-def test_one_batch_of_each_pass_is_no_loop_that_can_be_judged(folder):
-    shown = run(folder, "for step in range(5):\n    batch = next(iter(train))\n    time.sleep(0.01)\n")
+def test_one_batch_of_each_pass_is_no_loop_that_can_be_judged(ran):
+    shown = ran["one batch of each pass"]
     assert "nothing measured" in shown.stderr and "bound" not in shown.stderr
 
 
-def test_loaders_in_one_line_are_not_told_apart(folder):
-    shown = run(
-        folder, "for epoch in range(3):\n    for first, second in zip(train, test):\n        time.sleep(0.01)\n"
-    )
+def test_loaders_in_one_line_are_not_told_apart(ran):
+    shown = ran["two in one line"]
     assert "several loaders are drawn from in one line" in " ".join(shown.stderr.split())
-    assert results(folder)["results"] == []
+    assert shown.results["results"] == []
 
 
-def test_loaders_behind_one_generator_of_the_scripts_have_a_row_each(folder):
-    shown = run(
-        folder,
-        """
-        def batches(loader):
-            for batch in loader:
-                yield batch
-        other = DataLoader(Slow(), batch_size=20)
-        for epoch in range(3):
-            for batch in batches(train):
-                time.sleep(0.01)
-            for batch in batches(other):
-                pass
-        """,
-    )
-    assert len(results(folder)["results"]) == 2, shown.stderr
+def test_loaders_behind_one_generator_of_the_scripts_have_a_row_each(ran):
+    shown = ran["behind one generator"]
+    assert len(shown.results["results"]) == 2, shown.stderr
 
 
 def test_a_batch_that_does_not_like_to_be_looked_at_is_left_alone():
@@ -255,41 +331,24 @@ def test_a_batch_that_does_not_like_to_be_looked_at_is_left_alone():
     assert [images_in(batch) for batch in (Odd(), [Odd()], [], None, np.float32(1))] == [None] * 5
 
 
-def test_what_a_script_does_with_the_iterator_is_as_before(folder):
-    shown = run(
-        folder,
-        """
-        batches = iter(train)
-        assert iter(batches) is batches
-        first = next(batches)
-        print(len(first), len(list(batches)))
-        try:
-            next(batches)
-        except StopIteration:
-            print("ended")
-        """,
-    )
+def test_what_a_script_does_with_the_iterator_is_as_before(ran):
+    shown = ran["by hand"]
     assert shown.stdout == "2 9\nended\n", shown.stderr
 
 
-def test_an_error_of_the_data_is_the_scripts_own(folder):
-    shown = run(
-        folder,
-        """
-        Slow.__getitem__ = lambda self, index: 1 / 0
-        for batch in train:
-            pass
-        """,
-    )
+def test_an_error_of_the_data_is_the_scripts_own(ran):
+    shown = ran["an error of the data"]
     assert shown.returncode == 1
     assert "ZeroDivisionError: division by zero" in shown.stderr
     assert "profiles/script" not in shown.stderr
     assert "nothing measured, train.py made no step of fit, nor of a loop over a DataLoader" in shown.stderr
 
 
-def test_an_executor_that_nobody_shuts_down_does_not_hold_the_report_up(folder):
+def test_an_executor_that_nobody_shuts_down_does_not_hold_the_report_up(on_path, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(FAKE_TIME)
     shown = run(
-        folder,
+        tmp_path,
+        on_path,
         """
         from concurrent.futures import ThreadPoolExecutor
         pool = ThreadPoolExecutor(1)
@@ -302,8 +361,8 @@ def test_an_executor_that_nobody_shuts_down_does_not_hold_the_report_up(folder):
     assert "of an epoch is loading" in " ".join(shown.stderr.split())
 
 
-def test_max_steps_leaves_the_loop(folder):
-    shown = run(folder, TRAINS, "--max-steps", 8)
+def test_max_steps_leaves_the_loop(ran):
+    shown = ran["eight steps"]
     assert (shown.stdout, shown.returncode) == ("", 0), shown.stderr
-    assert results(folder)["dataset"]["images"] == 8 * 6
-    assert results(folder)["results"][0]["attribution"]["epoch_overhead"] is None
+    assert shown.results["dataset"]["images"] == 8 * 6
+    assert shown.results["results"][0]["attribution"]["epoch_overhead"] is None

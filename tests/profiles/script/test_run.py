@@ -17,7 +17,7 @@ import pytest
 
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
-from tests.checks import in_forks, run_python, samples_of
+from tests.checks import SHORT_PROFILES, in_forks, run_here, run_python, samples_of
 from tests.planted import planted
 
 KERAS = """
@@ -72,7 +72,7 @@ def trained(tmp_path):
         second = model.fit(images, labels, epochs=5, verbose=0)
         print(sys.argv, first.history, second.history, float(model.get_weights()[0].sum()), np.random.random())
         from profiles.stages import tf_stages
-        tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES = 1, 0.05, 4
+        tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES, tf_stages.TAIL_S = 1, 0.05, 4, 0.2
         sys.exit(3)
         """,
     )
@@ -230,22 +230,67 @@ if __name__ == "__main__":
 """
 
 
+THREAD = """import threading, time
+def beat():
+    while threading.main_thread().is_alive():
+        time.sleep(0.05)
+    print("ended")
+threading.Thread(target=beat).start()
+"""
+HOOK = "import sys\nsys.excepthook = lambda kind, error, trace: print(kind.__name__, trace.tb_lineno)\n1 / 0\n"
+BROKEN_HOOK = "import sys\nsys.excepthook = lambda *error: [][1]\n1 / 0\n"
+INNER = {"inner.py": "print('inner', flush=True)\n"}
+# Scripts without Keras, which run in forks of one process: the files of a folder, of which train.py is run.
+SCRIPTS = {
+    "a script": {**INNER, "train.py": PYTHON},
+    "a notebook": {**INNER, "train.py": SHELL},
+    "a process": {**INNER, "train.py": PROCESS},
+    "neither": {**INNER, "train.py": "import os\nos.system('true')"},
+    "a thread": {"train.py": THREAD},
+    "an excepthook": {"train.py": HOOK},
+    "an excepthook that fails": {"train.py": BROKEN_HOOK},
+    **{
+        place: {place: "answer = 'theirs'", "train.py": f"import {name}\nprint({name}.answer)"}
+        for place, name in (
+            ("profiles.py", "profiles"),
+            ("profiles/__init__.py", "profiles"),
+            ("profiles/load.py", "profiles.load"),
+        )
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def shown_of(tmp_path_factory):
+    """Exit code, output and errors of each script under the profiler."""
+    codes = {}
+    for name, files in SCRIPTS.items():
+        folder = tmp_path_factory.mktemp("above") / "project"
+        for file, text in files.items():
+            write(folder, text, file, keras=False)
+        place = folder.parent if name.startswith("profiles") else folder
+        words = ["--no-trial", "--details", str(folder / "train.py")]
+        codes[name] = (
+            f"import os, sys\nos.chdir({str(place)!r})\n"
+            f"from profiles.__main__ import guarded_main\nsys.exit(guarded_main({words!r}))"
+        )
+    home = tmp_path_factory.mktemp("forks")
+    return in_forks(codes, home, cwd=home, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)})
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("name", "said"),
     [
-        pytest.param(PYTHON, "(train.py:2): type python -m profiles inner.py --epochs 3.", id="a script"),
-        pytest.param(SHELL, "(train.py:2): put `%load_ext unstall` into train.ipynb, and", id="a notebook"),
-        pytest.param(PROCESS, "a process for `work` (train.py:7), and one process is watched: call", id="a process"),
-        pytest.param(
-            "import os\nos.system('true')", "is watched by `for batch in profiles.watch(data)`.", id="neither"
-        ),
+        ("a script", "(train.py:2): type python -m profiles inner.py --epochs 3."),
+        ("a notebook", "(train.py:2): put `%load_ext unstall` into train.ipynb, and"),
+        ("a process", "a process for `work` (train.py:7), and one process is watched: call"),
+        ("neither", "is watched by `for batch in profiles.watch(data)`."),
     ],
 )
-def test_where_training_happened_instead_is_named_with_what_to_type(text, said, tmp_path):
-    write(tmp_path, "print('inner', flush=True)\n", "inner.py", keras=False)
-    shown = run(tmp_path, write(tmp_path, text, keras=False))
-    assert shown.returncode == 0 and said in shown.stderr, shown.stderr
-    assert shown.stdout == ("inner\n" if text in (PYTHON, PROCESS) else "")
+def test_where_training_happened_instead_is_named_with_what_to_type(name, said, shown_of):
+    code, output, errors = shown_of[name]
+    assert code == 0 and said in errors, errors
+    assert output == ("inner\n" if name in ("a script", "a process") else "")
 
 
 def test_a_script_that_uses_our_packages_gets_the_ones_that_are_running(tmp_path):
@@ -286,10 +331,9 @@ def test_the_exit_code_is_the_scripts_own(line, code, error, ended):
     assert "nothing measured" in ours
 
 
-def test_an_excepthook_of_the_scripts_own_is_called(tmp_path):
-    lines = "import sys\nsys.excepthook = lambda kind, error, trace: print(kind.__name__, trace.tb_lineno)\n1 / 0\n"
-    shown = run(tmp_path, write(tmp_path, lines, keras=False))
-    assert (shown.stdout, shown.returncode) == ("ZeroDivisionError 3\n", 1)
+def test_an_excepthook_of_the_scripts_own_is_called(shown_of):
+    code, output, _ = shown_of["an excepthook"]
+    assert (output, code) == ("ZeroDivisionError 3\n", 1)
 
 
 EDITED = """
@@ -318,23 +362,16 @@ def test_code_of_an_edited_text_is_looked_up_in_that_text(tmp_path):
     assert (tmp_path / "train.py").read_text() == READS_ITSELF
 
 
-def test_a_thread_that_runs_as_long_as_the_main_thread_does_not_hold_the_report_up(tmp_path):
-    lines = """import threading, time
-def beat():
-    while threading.main_thread().is_alive():
-        time.sleep(0.05)
-    print("ended")
-threading.Thread(target=beat).start()
-"""
-    shown = run(tmp_path, write(tmp_path, lines, keras=False))
-    assert (shown.stdout, shown.returncode) == ("ended\n", 0) and "nothing measured" in shown.stderr
+def test_a_thread_that_runs_as_long_as_the_main_thread_does_not_hold_the_report_up(shown_of):
+    code, output, errors = shown_of["a thread"]
+    assert (output, code) == ("ended\n", 0) and "nothing measured" in errors
 
 
-def test_an_excepthook_that_fails_is_told_as_python_tells_it(tmp_path):
-    script = write(tmp_path, "import sys\nsys.excepthook = lambda *error: [][1]\n1 / 0\n", keras=False)
-    shown, plain = run(tmp_path, script), run(tmp_path, script, plain=True)
-    own, _, ours = shown.stderr.partition("python -m profiles: ")
-    assert shown.returncode == plain.returncode == 1 and "nothing measured" in ours
+def test_an_excepthook_that_fails_is_told_as_python_tells_it(shown_of, tmp_path):
+    code, _, errors = shown_of["an excepthook that fails"]
+    plain = run(tmp_path, write(tmp_path, BROKEN_HOOK, keras=False), plain=True)
+    own, _, ours = errors.partition("python -m profiles: ")
+    assert code == plain.returncode == 1 and "nothing measured" in ours
     for line in ("Error in sys.excepthook:", "IndexError", "Original exception was:", "ZeroDivisionError"):
         assert line in plain.stderr and line in own
     assert "profiles" not in own
@@ -365,12 +402,9 @@ def test_a_wrong_call_is_one_line(tmp_path, words, line, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("place", ["profiles.py", "profiles/__init__.py", "profiles/load.py"])
-def test_a_profiles_of_the_scripts_own_is_what_it_imports(tmp_path, place):
-    write(tmp_path, "answer = 'theirs'", place, keras=False)
-    name = "profiles.load" if place.endswith("load.py") else "profiles"
-    script = write(tmp_path, f"import {name}\nprint({name}.answer)", keras=False)
-    shown = run(tmp_path.parent, script)
-    assert (shown.stdout, shown.returncode) == ("theirs\n", 0), shown.stderr
+def test_a_profiles_of_the_scripts_own_is_what_it_imports(place, shown_of):
+    code, output, errors = shown_of[place]
+    assert (output, code) == ("theirs\n", 0), errors
 
 
 def test_a_folder_of_data_is_no_package(tmp_path):
@@ -544,7 +578,8 @@ def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps
             print(np.isfinite(model.get_weights()[0]).all(), int(model.optimizer.iterations))
         """,
     )
-    ended = run(tmp_path, "--max-steps", steps, "--out", "out", script, KERAS_BACKEND="jax")
+    words = ("--no-trial", "--details", "--max-steps", steps, "--out", "out", script)
+    ended = run_python(tmp_path, "-c", SHORT_PROFILES, *words, KERAS_BACKEND="jax")
     assert (ended.returncode, ended.stdout) == (0, f"True {steps}\n"), ended.stderr
     assert "Array has been deleted" not in ended.stderr
 
@@ -636,9 +671,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
 
 @planted
 def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
-    script = write(
-        tmp_path,
-        """
+    text = """
         class Slow(keras.utils.PyDataset):
             def __len__(self):
                 return 10
@@ -651,11 +684,10 @@ def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
         print(model.evaluate(images[:32], labels[:32], verbose=0, callbacks=keras.callbacks.CallbackList([])))
         for _ in range(4):
             print(float(model.predict(Slow(), verbose=0).sum()), model.predict(images[:6], verbose=0).shape)
-        """,
-    )
-    plain = run(tmp_path, script, plain=True)
-    shown = run(tmp_path, "--out", "out", script)
-    assert shown.stdout == plain.stdout and plain.stdout, shown.stderr[-3000:]
+        """
+    shown = run(tmp_path, "--out", "out", write(tmp_path, text))
+    plain, _ = run_here(write(tmp_path, text.replace("time.sleep(0.05)", "pass"), "plain.py"))
+    assert shown.stdout == plain and plain.count("\n") == 9, shown.stderr[-3000:]
     rows = {result["variant"].partition(" (")[0]: result for result in results(tmp_path)["results"]}
     for name in ("evaluate 1", "predict 1"):
         assert rows[name]["attribution"]["prep_stall"] > 0.6, name

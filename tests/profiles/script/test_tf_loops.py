@@ -20,7 +20,7 @@ from profiles.script.applying import Applied, Wanted
 from profiles.script.loop_sources import TfDatasets
 from profiles.script.loops import Loops
 from profiles.stages.places import note_places
-from tests.checks import run_python
+from tests.checks import run_here, run_python
 from tests.planted import planted
 
 # A loader without a thread of its own, whose batches take so many seconds.
@@ -111,8 +111,9 @@ def watched(folder: Path, script: str) -> tuple[str, float, dict[str, Any]]:
 def test_the_waiting_of_a_loop_is_found_and_the_script_prints_what_it_printed(steps: str, tmp_path: Path) -> None:
     script = DATA.format(load_s=0.02) + steps
     printed, truth, result = watched(tmp_path, script)
-    plain = run_python(tmp_path, "train.py")
-    assert printed == plain.stdout and plain.stdout
+    (tmp_path / "plain.py").write_text(DATA.format(load_s=0) + steps.replace("time.sleep(0.015)", "pass"))
+    plain, _ = run_here(tmp_path / "plain.py")
+    assert printed == plain and plain.count("\n") == 4
     assert result["variant"].startswith("loop 1 (train.py:") and result["model"] == "a loop"
     assert 0.2 < truth < 0.8
     waiting, compute = (result["attribution"][part] for part in ("prep_stall", "compute"))
