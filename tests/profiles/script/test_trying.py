@@ -55,11 +55,17 @@ def trial_of(folder: Path) -> dict:
     return trial
 
 
-# `python -m profiles` with shorter and fewer rounds, also of the model alone.
+# `python -m profiles` with shorter and fewer rounds, also of the model alone and of the stages.
 SHORTER = """
 import sys, unstall
 from profiles.measure import schedule
 from profiles.remedies import turns
+from profiles.script.run import after_import
+STAGES = "unstall.profiles.stages.tf_stages"
+def shorten():
+    for name, value in (("ROUNDS", 1), ("RUN_S", 0.05), ("TAIL_S", 0.2)):
+        setattr(sys.modules[STAGES], name, value)
+after_import(STAGES, shorten)
 schedule.READY_WINDOW_S = 0.05
 turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.1, 4, 3
 from profiles.__main__ import guarded_main
