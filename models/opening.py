@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -213,18 +214,40 @@ def behind(layers: tuple[Any, ...], model: Any, *, dtype: str) -> Any:
     try:
         with keras.saving.custom_object_scope(_own_losses(model)):
             wrapped.compile_from_config(model.get_compile_config())
+    except ModelError:
+        raise
     except Exception as error:  # Keras raises many types, also where a part of the user's is not registered
         raise ModelError(
-            f"no second model can be compiled like this one: {_first_line(error).partition('. ')[0]}. "
-            "Decorate your own losses, metrics and optimizers with @keras.saving.register_keras_serializable()."
+            "decorate your own metrics and optimizers with @keras.saving.register_keras_serializable(), and give a "
+            "loss that is a lambda a name: no second model can be compiled like this one. "
+            f"{_first_line(error).partition('. ')[0]}"
         ) from error
     return wrapped
 
 
+@dataclass(frozen=True, slots=True)
+class _AsItIs:
+    """Stands for a class from which Keras makes a loss anew: gives the loss that was there, which may have settings."""
+
+    loss: Any
+
+    def from_config(self, config: Any) -> Any:
+        return self.loss
+
+
 def _own_losses(model: Any) -> dict[str, Any]:
-    """Returns the functions and classes of a model's losses by their names, under which Keras looks for them."""
+    """Returns what Keras gets a model's losses from, by the names under which it looks for them.
+
+    Raises:
+      ModelError: if two losses have one name.
+    """
     import keras
 
-    losses = [loss for loss in keras.tree.flatten(model.loss) if callable(loss)]
-    parts = [loss if inspect.isfunction(loss) else type(loss) for loss in losses]
-    return {part.__name__: part for part in parts}
+    found: dict[str, Any] = {}
+    for loss in keras.tree.flatten(model.loss):
+        if not callable(loss):  # the name of one of Keras' own
+            continue
+        name, part = (loss.__name__, loss) if inspect.isfunction(loss) else (type(loss).__name__, _AsItIs(loss))
+        if found.setdefault(name, part) != part:
+            raise ModelError(f"two losses of the model are called {name}: give them different names")
+    return found

@@ -118,7 +118,7 @@ def run_here(script: pathlib.Path, *words: object) -> tuple[str, int]:
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as left:
-            code = int(left.code or 0)
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])

@@ -57,8 +57,14 @@ class _Turn:
         self._runs, self._alone = (_LOCKS / "runs").open("w"), alone
         # A process that waits to be alone holds the file "turn", so that processes that come later wait behind it.
         with (_LOCKS / "turn").open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
-            fcntl.flock(self._runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            try:
+                fcntl.flock(turn, fcntl.LOCK_EX)
+                fcntl.flock(self._runs, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            except BaseException:  # the time of the test is over
+                self.give_back()
+                raise
+            finally:
+                fcntl.flock(turn, fcntl.LOCK_UN)  # a process that a thread forked may hold it open as well
 
     @property
     def shares(self) -> bool:
@@ -76,8 +82,15 @@ class _Turn:
             self._runs.close()
             self._runs = None
 
+    def forget(self) -> None:
+        """Closes the file in a process that was forked, which may outlive this one; the lock stays this one's."""
+        if self._runs is not None:
+            self._runs.close()
+            self._runs = None
+
 
 _turn = _Turn()
+os.register_at_fork(after_in_child=_turn.forget)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -100,9 +113,11 @@ def _nothing_beside() -> Iterator[None]:
     beside = _turn.shares
     if beside:
         _turn.take(alone=True)
-    yield
-    if beside:
-        _turn.take(alone=False)
+    try:
+        yield
+    finally:
+        if beside:
+            _turn.take(alone=False)
 
 
 @contextlib.contextmanager
@@ -110,9 +125,11 @@ def _others_beside() -> Iterator[None]:
     alone = _turn.is_alone
     if alone:
         _turn.take(alone=False)
-    yield
-    if alone:
-        _turn.take(alone=True)
+    try:
+        yield
+    finally:
+        if alone:
+            _turn.take(alone=True)
 
 
 @pytest.fixture(scope="session")
@@ -165,9 +182,10 @@ def templates_compiled_once() -> Iterator[None]:
     def compile_once(environment: Any, source: Any, name: str | None = None, filename: str | None = None) -> Any:
         if filename is None:
             return compile_anew(environment, source, name)
-        if (source, filename) not in compiled:
-            compiled[source, filename] = compile_anew(environment, source, name, filename)
-        return compiled[source, filename]
+        key = source, filename, environment.autoescape
+        if key not in compiled:
+            compiled[key] = compile_anew(environment, source, name, filename)
+        return compiled[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jinja2.Environment, "compile", compile_once)

@@ -145,7 +145,10 @@ def _check_origin(subject: Subject, here: Path) -> None:
     checkout = _repository(here.resolve())
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file is None or name.partition(".")[0] == "unstall" or (path := Path(file).resolve()).is_relative_to(own):
+        # AutoGraph writes its modules into the folder for temporary files.
+        if file is None or name.partition(".")[0] == "unstall" or name.startswith("__autograph_generated"):
+            continue
+        if (path := Path(file).resolve()).is_relative_to(own):
             continue
         if name == package or name in of_revision or (checkout is not None and _is_part(path, checkout)):
             raise Refused(
@@ -157,8 +160,9 @@ def _check_origin(subject: Subject, here: Path) -> None:
 
 def _is_part(path: Path, checkout: Path) -> bool:
     """Whether a file is a part of a checkout: of no environment, and of no other repository but a submodule, in it."""
-    environments = (Path(sys.prefix), Path(sys.base_prefix))
-    if "site-packages" in path.parts or any(path.is_relative_to(folder.resolve()) for folder in environments):
+    environments = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
+    in_environment = any(path.is_relative_to(folder) and not checkout.is_relative_to(folder) for folder in environments)
+    if in_environment or "site-packages" in path.parts:
         return False
     top = _repository(path)
     return top == checkout or (top is not None and (top / ".git").is_file() and top.is_relative_to(checkout))

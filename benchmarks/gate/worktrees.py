@@ -36,11 +36,12 @@ def _problem(revision: str, repository: Path) -> str:
     """Returns why a revision names no commit, and what to do."""
     try:
         _git(repository, "rev-parse")
-    except subprocess.CalledProcessError as error:
-        if "dubious ownership" in error.stderr:
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        if "dubious ownership" in str(error.stderr):
+            top = next((one for one in (repository, *repository.parents) if (one / ".git").exists()), repository)
             return (
                 "git reads no repository that belongs to another user. Allow it: git config --global --add "
-                f"safe.directory {shlex.quote(str(repository))}"
+                f"safe.directory {shlex.quote(str(top))}"
             )
         return "this folder is in no git repository. Give a branch, a tag or an id."
     return f"{revision!r} is no commit of this repository. Give a branch, a tag or an id."
@@ -112,7 +113,7 @@ def _remove_dead(repository: Path) -> None:
 
 def _git(repository: Path, *words: str) -> str:
     # A hook of `git commit` has the user's index, or what is to become it, in this variable: git would write there.
-    environment = {name: value for name, value in os.environ.items() if name != "GIT_INDEX_FILE"}
+    environment = {name: value for name, value in os.environ.items() if name != "GIT_INDEX_FILE"} | {"LC_ALL": "C"}
     completed = subprocess.run(
         ["git", *words],
         cwd=repository,

@@ -92,12 +92,12 @@ def _without_host(subject: MeasuredService) -> MeasuredService:
         subject,
         facts=tuple(replace(facts, worker=_nameless(facts.worker)) for facts in subject.facts),
         windows=tuple(
-            replace(window, workers=tuple(map(_without_host_of, window.workers))) for window in subject.windows
+            replace(window, workers=tuple(map(_nameless_window, window.workers))) for window in subject.windows
         ),
     )
 
 
-def _without_host_of(window: WorkerWindow) -> WorkerWindow:
+def _nameless_window(window: WorkerWindow) -> WorkerWindow:
     first, last = (replace(account, worker=_nameless(account.worker)) for account in (window.first, window.last))
     return replace(window, first=first, last=last)
 

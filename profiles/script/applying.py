@@ -26,6 +26,13 @@ _HELD = "_unstall_made"
 _CALLS_PER_CORE = 4
 
 
+class _Held(list[Any]):
+    """What takes the place of data, held by these. A copy of the data, also one for another process, holds nothing."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return list, ()
+
+
 class ApplyError(ValueError):
     """`--apply` names nothing that can be applied; the message says why, and what to do."""
 
@@ -253,7 +260,7 @@ class Applied:
         The data hold it, because it may hold them: so both are garbage at the same time.
         """
         with suppress(TypeError):  # data without attributes: all is built anew at the next call
-            vars(data).setdefault(_HELD, []).append(made)
+            vars(data).setdefault(_HELD, _Held()).append(made)
             self._made[key] = made
 
     def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:

@@ -34,13 +34,13 @@ class Numbers:
         self._references: list[Callable[[], Any]] = []
 
     def of(self, data: Any) -> int:
-        """Returns the number of data that a weak reference can refer to."""
+        """Returns the number of data; of all to which no weak reference is possible, the next free one."""
         there = [reference() for reference in self._references]
         for number, other in enumerate(there):
             if other is data:
                 return number
         free = next((number for number, other in enumerate(there) if other is None), len(there))
-        self._references[free : free + 1] = [weakref.ref(data)]
+        self._references[free : free + 1] = [reference_to(data) or (lambda: None)]
         return free
 
 

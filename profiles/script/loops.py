@@ -168,8 +168,8 @@ class Loops:
         # A generator of the script can loop over several loaders on one line, and make each anew for every epoch. So a
         # loop is identified by its place and its data.
         kind = source.loop_kind()
-        key = place, kind, source.identity_of(data)
         with self._noting:
+            key = place, kind, source.identity_of(data)
             loop = self._loops.get(key)
             if loop is None:
                 loop = self._loops[key] = _Loop(Path(place).name, source, data, kind)
@@ -195,7 +195,7 @@ class Loops:
         """Stops watching, and ends the passes that the script has begun and not finished."""
         self._ended = True
         for unfinished in list(self._running):
-            unfinished.close(whole=False, left=True)
+            unfinished.close(whole=False)
 
     def backend(self) -> dict[str, Any]:
         """Describes the libraries whose loops were watched, and their devices."""

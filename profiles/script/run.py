@@ -112,7 +112,8 @@ def run_script(
 def _show_as_lines_of(path: str, source: str) -> None:
     """Has Python take a text for what a file holds, where it looks up the lines of code: for tracebacks, and AutoGraph.
 
-    AutoGraph makes a function anew from its lines, and asks `linecache` to read the file again before.
+    AutoGraph makes a function anew from its lines, and asks `linecache` to read the file again before. It stays so to
+    the end of the process.
     """
     lines = [line if line.endswith("\n") else f"{line}\n" for line in io.StringIO(source, newline=None)]
     original = linecache.updatecache

@@ -1095,7 +1095,7 @@ def test_ctrl_c_ends_everything_soon(photos, tmp_path):
         time.sleep(0.05)
     assert children
     run.send_signal(signal.SIGINT)
-    assert run.wait(60) == 130
+    assert run.wait(20) == 130
     assert have_ended(*(child.pid for child in children))
     assert not (tmp_path / "out").exists()
     run.stderr.close()

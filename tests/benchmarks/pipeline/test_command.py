@@ -86,7 +86,7 @@ def test_results_hold_the_schema_and_shares_sum_to_one(finished):
         assert sum(shares) == pytest.approx(1, abs=1e-9)
         assert one["attribution"]["fetch_stall"] is None
         assert one["loading_ratio"] == pytest.approx(1 - one["attribution"]["compute"])
-        assert 0 < one["epoch_images_per_sec"] < 1.5 * one["images_per_sec"] and one["spread_ratio"] is None
+        assert 0 < one["epoch_images_per_sec"] < 1.2 * one["images_per_sec"] and one["spread_ratio"] is None
         assert {sample["round"] for sample in samples_of(document, one) if sample["window"] == "train"} == {0, 1}
     for one in document["results"]:
         utilization = "accelerator_utilization" if one["device"]["kind"] == "emulated" else "compute_ratio"
@@ -111,7 +111,7 @@ def test_an_emulated_device_computes_at_its_rate(finished):
         assert min(rates) <= one["compute_images_per_sec"] <= max(rates)
         # The median step: on a busy machine sleeps take several milliseconds longer than the 10 of a batch.
         step_ns = statistics.median(ns for s in windows for ns in s["step_ns"])
-        assert 250 < 4 / step_ns * 1e9 < 420
+        assert 300 < 4 / step_ns * 1e9 < 420
 
 
 def test_skipped_files_are_named_and_kept_and_skipped_is_the_total(finished):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -59,20 +60,18 @@ def source(photos) -> ImageSource:
 @pytest.fixture(scope="module")
 def services(source, beside) -> Iterator[dict[str, Service]]:
     """A service of one worker behind a slow link, one of one worker, and one of two."""
-    relay = Relay(bytes_per_sec=LINK_BYTES_PER_SEC)
-    with beside():
-        running = {
-            "a link": Service(source, [relay]),
-            "one": Service(source, [None]),
-            "two": Service(source, [None, None]),
-        }
-        for service in running.values():
-            for worker in service.workers:
-                worker.wait_ready()
-    yield running
-    for service in running.values():
-        service.close()
-    relay.close()
+    with contextlib.ExitStack() as opened:
+        relay = Relay(bytes_per_sec=LINK_BYTES_PER_SEC)
+        opened.callback(relay.close)
+        running = {}
+        with beside():
+            for name, relays in (("a link", [relay]), ("one", [None]), ("two", [None, None])):
+                running[name] = Service(source, relays)
+                opened.callback(running[name].close)
+            for service in running.values():
+                for worker in service.workers:
+                    worker.wait_ready()
+        yield running
 
 
 def measured(service: Service, source: ImageSource, **changes: Any) -> ServiceResult:

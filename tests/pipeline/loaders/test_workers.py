@@ -24,7 +24,7 @@ from pipeline.loaders.workers import AHEAD, WorkerError, Workers
 from pipeline.stages.compose import Empty
 from tests import PROJECT_ROOT
 from tests.checks import GONE_S, assert_gone, children, have_ended
-from tests.planted import ERROR_S, crash, repeated
+from tests.planted import ERROR_S, crash
 
 
 class Maker:
@@ -147,7 +147,6 @@ class EndsInItsProcessOnly:
             time.sleep(0.1)
 
 
-@repeated  # a thread that another test has left may fork meanwhile, and no fork collects
 @pytest.mark.parametrize("collects", [False, True])
 def test_a_worker_collects_as_its_parent_does_but_not_the_garbage_of_its_parent(collects, started):
     (gc.enable if collects else gc.disable)()

@@ -29,7 +29,7 @@ from pipeline.service.local import LocalService, WorkerProcess
 from pipeline.service.numbered import BatchMaker, numbered_batches
 from pipeline.sources.source import ImageSource
 from tests import PROJECT_ROOT
-from tests.checks import have_ended
+from tests.checks import assert_gone, children
 from tests.pipeline.service.own_numbers import make_numbers, make_others
 
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=4)
@@ -130,6 +130,23 @@ def test_a_port_that_is_taken_is_an_error():
         server.start_dispatcher(port)
 
 
+def test_a_worker_that_is_killed_costs_no_image(source):
+    """The other worker goes on, and the client makes what the dead worker had."""
+    before = children()
+    service = LocalService(source, CONFIG, 2)
+    client = ServiceClient(service.address, source, CONFIG, patience_s=1)
+    expected = expected_of(source, 3)
+    epoch = client.epoch()
+    first = [next(epoch)]
+    os.kill(service.pids[0], signal.SIGKILL)
+    served = [images_of([*first, *epoch]), images_of(client.epoch()), images_of(client.epoch())]
+    assert served == expected
+    assert all(counts.exactly_once for counts in client.counts)
+    client.close()
+    service.close()
+    assert_gone(before)
+
+
 @pytest.mark.parametrize(
     ("served", "levels"), [("files", 0.501), pytest.param("images", 1.001, marks=pytest.mark.slow)]
 )
@@ -163,13 +180,13 @@ def test_a_cut_serves_the_same_pixels_even_if_its_worker_is_killed(source, serve
         assert all(counts.exactly_once for counts in client.counts)
 
 
-def test_a_model_trains_on_it(service, source):
+def test_a_model_trains_on_it(source):
     import keras
 
     model = keras.Sequential([keras.layers.Input((64, 64, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile(loss="mse")
-    for address, one_iterator in ((service.address.text, False), ("local:1", True)):
-        config = dataclasses.replace(CONFIG, service=address, one_iterator=one_iterator)
+    for one_iterator in (False, True):
+        config = dataclasses.replace(CONFIG, service="local:1", one_iterator=one_iterator)
         with build(config, source) as loader:
             history = model.fit(**loader.fit_arguments, epochs=2, verbose=0)
             assert len(history.history["loss"]) == 2
@@ -282,19 +299,3 @@ def test_facts_without_a_function_name_it():
     check_same((facts,), ["m.f:1"], "here:1")
     with pytest.raises(UnavailableError, match=r"worker a:1 of here:1 .*: its m\.f is another \(1, here 2\)$"):
         check_same((facts,), ["m.f:2"], "here:1")
-
-
-def test_a_worker_that_is_killed_costs_no_image(service, source):
-    """The other worker goes on, and the client makes what the dead worker had. The last test of this service."""
-    client = ServiceClient(service.address, source, CONFIG, patience_s=1)
-    expected = expected_of(source, 3)
-    epoch = client.epoch()
-    first = [next(epoch)]
-    pids = service.pids
-    os.kill(pids[0], signal.SIGKILL)
-    served = [images_of([*first, *epoch]), images_of(client.epoch()), images_of(client.epoch())]
-    assert served == expected
-    assert all(counts.exactly_once for counts in client.counts)
-    client.close()
-    service.close()
-    assert len(pids) == 2 and have_ended(*pids)
