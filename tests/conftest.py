@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import gc
 import io
 import json
@@ -79,8 +80,7 @@ class _Turn:
     def give_back(self) -> None:
         if self._runs is not None:
             fcntl.flock(self._runs, fcntl.LOCK_UN)  # a process that the test forked may hold it open as well
-            self._runs.close()
-            self._runs = None
+        self.forget()
 
     def forget(self) -> None:
         """Closes the file in a process that was forked, which may outlive this one; the lock stays this one's."""
@@ -109,33 +109,21 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @contextlib.contextmanager
-def _nothing_beside() -> Iterator[None]:
-    beside = _turn.shares
-    if beside:
-        _turn.take(alone=True)
+def _in_turn(*, alone: bool) -> Iterator[None]:
+    other = _turn.shares if alone else _turn.is_alone
+    if other:
+        _turn.take(alone=alone)
     try:
         yield
     finally:
-        if beside:
-            _turn.take(alone=False)
-
-
-@contextlib.contextmanager
-def _others_beside() -> Iterator[None]:
-    alone = _turn.is_alone
-    if alone:
-        _turn.take(alone=False)
-    try:
-        yield
-    finally:
-        if alone:
-            _turn.take(alone=True)
+        if other:
+            _turn.take(alone=not alone)
 
 
 @pytest.fixture(scope="session")
 def beside() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """A context in which other tests may run beside one with planted times: while its processes start, for seconds."""
-    return _others_beside
+    return functools.partial(_in_turn, alone=False)
 
 
 @contextlib.contextmanager
@@ -161,7 +149,7 @@ def handed_on() -> Callable[[], contextlib.AbstractContextManager[None]]:
 @pytest.fixture(scope="session")
 def alone() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """A context in which no other test of this user runs: for a fixture that measures and serves several tests."""
-    return _nothing_beside
+    return functools.partial(_in_turn, alone=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
