@@ -19,6 +19,7 @@ from typing import Any
 import unstall
 from benchmarks.gate.processes import Setting, Subject
 from benchmarks.gate.samples import Process
+from benchmarks.gate.worktrees import repository_of
 from benchmarks.lab.backend import Refused
 from benchmarks.lab.serve import one_line
 from models import open_model
@@ -113,14 +114,9 @@ def _measured(opened: Feed, backend: str, windows: int, *, anchored: bool, inspe
     )
 
 
-def _repository(path: Path) -> Path | None:
-    """Returns the top of the repository in which a file or folder lies; None outside of repositories."""
-    return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), None)
-
-
 def _folders(subject: Subject) -> list[Path]:
     """Returns the folders from which a subject's modules are imported: its own, of a revision also the topmost."""
-    tops = [subject.root, _repository(subject.root) if subject.revision else None]
+    tops = [subject.root, repository_of(subject.root) if subject.revision else None]
     folders = [folder for top in dict.fromkeys(tops) if top is not None for folder in (top, top / "src")]
     return [folder for folder in folders if folder.is_dir()]
 
@@ -134,7 +130,7 @@ def _check_origin(subject: Subject, here: Path) -> None:
     """
     if not subject.revision:
         return
-    own = (_repository(subject.root) or subject.root).resolve()
+    own = (repository_of(subject.root) or subject.root).resolve()
     package = subject.text.partition(":")[0].partition(".")[0] if subject.kind == "function" else "pipeline"
     of_revision = {
         path.stem
@@ -142,7 +138,7 @@ def _check_origin(subject: Subject, here: Path) -> None:
         for path in folder.glob("*")
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     } - sys.stdlib_module_names
-    checkout = _repository(here.resolve())
+    checkout = repository_of(here.resolve())
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         # AutoGraph writes its modules into the folder for temporary files.
@@ -164,7 +160,7 @@ def _is_part(path: Path, checkout: Path) -> bool:
     in_environment = any(path.is_relative_to(folder) and not checkout.is_relative_to(folder) for folder in environments)
     if in_environment or "site-packages" in path.parts:
         return False
-    top = _repository(path)
+    top = repository_of(path)
     return top == checkout or (top is not None and (top / ".git").is_file() and top.is_relative_to(checkout))
 
 

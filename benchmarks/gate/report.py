@@ -35,6 +35,7 @@ from profiles.gate import (
     STEADY,
     Baseline,
     Decision,
+    JudgedFigure,
     differences,
     looks,
     rate_of,
@@ -223,13 +224,17 @@ def _comparison_figures(results: Sequence[ComparisonResult]) -> tuple[Figure, ..
                     name=_named(name, figure, result.comparison.figures),
                     measure="ratio",
                     value=None if judged is None else judged.ratio,
-                    interval=None if judged is None else judged.interval,
-                    confidence=0.95 if judged is None else judged.confidence,
+                    **_interval_of(judged),
                     judgement=_judgement(decision),
                     text=f"{name}: {_sentence(result.comparison, decision)}",
                 )
             )
     return tuple(figures)
+
+
+def _interval_of(judged: JudgedFigure | None) -> dict[str, Any]:
+    """Returns the fields of a `Figure` that say how sure it is; none where it was not judged."""
+    return {} if judged is None else {"interval": judged.interval, "confidence": judged.confidence}
 
 
 def _judgement(decision: Decision | None) -> Literal["passed", "failed", "undecided"]:
@@ -363,8 +368,7 @@ def _check_figures(result: CheckResult) -> tuple[Figure, ...]:
             name=_named(f"{row['benchmark']} over {row['anchor']}", row["figure"], baseline.figures),
             measure="ratio",
             value=row["now"] / row["recorded"],
-            interval=None if judged is None else judged.interval,
-            confidence=0.95 if judged is None else judged.confidence,
+            **_interval_of(judged),
             judgement=judgement,
             text=text,
         )

@@ -38,13 +38,18 @@ def _problem(revision: str, repository: Path) -> str:
         _git(repository, "rev-parse")
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         if "dubious ownership" in str(error.stderr):
-            top = next((one for one in (repository, *repository.parents) if (one / ".git").exists()), repository)
+            top = repository_of(repository) or repository
             return (
                 "git reads no repository that belongs to another user. Allow it: git config --global --add "
                 f"safe.directory {shlex.quote(str(top))}"
             )
         return "this folder is in no git repository. Give a branch, a tag or an id."
     return f"{revision!r} is no commit of this repository. Give a branch, a tag or an id."
+
+
+def repository_of(path: Path) -> Path | None:
+    """Returns the top of the repository in which a file or folder lies, without git; None where there is none."""
+    return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), None)
 
 
 def folder_within(repository: Path) -> str:
