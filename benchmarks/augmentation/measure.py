@@ -26,7 +26,7 @@ from benchmarks.augmentation.workers import (
     peak_memory_bytes,
     picture,
 )
-from benchmarks.lab.command import check_files, read_source
+from benchmarks.lab.command import read_files
 from benchmarks.lab.run import LabRun
 from pipeline import ImageSource, SourceError
 from profiles.report import LeftOut
@@ -48,8 +48,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
-    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list).take(_MOST_PHOTOS)
-    check_files(source, plan.data)
+    source = read_files(plan.data, progress, errors, skip_list=plan.skip_list).take(_MOST_PHOTOS)
     return Run(plan.asked, source, squares_of(source, plan.asked.image_size), progress)
 
 

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from benchmarks.capacity.plan import Asked, Plan
 from benchmarks.capacity.samples import Measurements
-from benchmarks.lab.command import check_files, read_source
+from benchmarks.lab.command import read_files
 from benchmarks.scaleout.measure import CostsRun
 from pipeline import ImageSource
 from profiles.devices import CPU
@@ -23,9 +23,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files.
     """
-    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    check_files(source, plan.data)
-    return Run(plan, source, progress)
+    return Run(plan, read_files(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
 class Run(CostsRun[Asked, Measurements]):

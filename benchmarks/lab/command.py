@@ -337,6 +337,18 @@ def read_source(
     return source
 
 
+def read_files(data: str, progress: Progress, errors: Console, *, skip_list: Path | None) -> ImageSource:
+    """Opens the images that `--data` names, as `read_source` does, for a command that needs files.
+
+    Raises:
+      SourceError: if the images or the skip list cannot be used.
+      UserError: if the images are not files.
+    """
+    source = read_source(data, progress, errors, skip_list=skip_list)
+    check_files(source, data)
+    return source
+
+
 def check_files(source: ImageSource, data: str) -> None:
     """Checks that each image is a file, as a command needs that reads, copies or serves the files themselves.
 
@@ -347,6 +359,23 @@ def check_files(source: ImageSource, data: str) -> None:
     """
     if source.root is None:
         raise UserError(f"--data must be a folder of files, or generated:N. Received: {data}.")
+
+
+def take_whole(source: ImageSource, size: int, *, what: str, instead: str, most: int | None = None) -> ImageSource:
+    """Returns as many of the images as fill whole batches or steps, spread over the list.
+
+    Args:
+      size: images of one.
+      what: one of them, such as "A batch", for the message.
+      instead: what helps beside more images.
+      most: how many batches or steps at most; None for all.
+    Raises:
+      UserError: if there are too few images for one.
+    """
+    count = source.images // size
+    if not count:
+        raise UserError(f"{what} takes {size} images, and there are {source.images}: give more images, or {instead}.")
+    return source.take(size * (count if most is None else min(most, count)))
 
 
 def say_data(errors: Console, source: ImageSource) -> None:

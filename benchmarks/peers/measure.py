@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import check_files, read_source
+from benchmarks.lab.command import read_files
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import LabRun
 from benchmarks.peers.material import Material, make_material
@@ -31,8 +31,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files, or too few.
     """
-    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    check_files(source, plan.data)
+    source = read_files(plan.data, progress, errors, skip_list=plan.skip_list)
     if source.images < _LEAST_IMAGES:
         raise UserError(
             f"--data must have at least {_LEAST_IMAGES} photos: on fewer, the work of loaders cannot be compared. "

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import check_files, read_source
+from benchmarks.lab.command import read_files, take_whole
 from benchmarks.lab.options import UserError
 from benchmarks.lab.run import ChildRun, P, S
 from benchmarks.scaleout.plan import Asked, Plan
@@ -30,9 +30,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files.
     """
-    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    check_files(source, plan.data)
-    return Run(plan, source, progress)
+    return Run(plan, read_files(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
 class CostsRun(ChildRun[P, S]):
@@ -47,7 +45,9 @@ class CostsRun(ChildRun[P, S]):
     def __init__(
         self, asked: P, progress: Progress, source: ImageSource, device: Device, out: Path, batch_size: int
     ) -> None:
-        measured = _whole_batches(source, batch_size)
+        # For a short batch a worker decodes as many images as for a full one: its images would seem to cost more.
+        instead = f"--set batch_size={source.images}"
+        measured = take_whole(source, batch_size, what="A batch", instead=instead, most=_MOST_BATCHES)
         super().__init__(asked, progress, source.to_dict(), out)
         self._start(SESSION, device, device, measured)
 
@@ -91,20 +91,3 @@ class Run(CostsRun[Asked, Measurements]):
         self._progress.remove_task(task)
         after_round()
         self._log.unlink(missing_ok=True)
-
-
-def _whole_batches(source: ImageSource, batch_size: int) -> ImageSource:
-    """Returns as many of the images as fill whole batches, spread over the list.
-
-    For a short batch a worker decodes as many images as for a full one, so that its images would seem to cost more.
-
-    Raises:
-      UserError: if there are too few for one batch.
-    """
-    batches = min(_MOST_BATCHES, source.images // batch_size)
-    if not batches:
-        raise UserError(
-            f"A batch takes {batch_size} images, and there are {source.images}: give more images, or "
-            f"--set batch_size={source.images}."
-        )
-    return source.take(batches * batch_size)

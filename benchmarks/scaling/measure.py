@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import check_files, new_log, read_source
+from benchmarks.lab.command import new_log, read_files
 from benchmarks.lab.run import LabRun
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
@@ -32,9 +32,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files.
     """
-    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    check_files(source, plan.data)
-    return Run(plan, source, progress)
+    return Run(plan, read_files(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
 class Run(LabRun[Asked, Measurements]):

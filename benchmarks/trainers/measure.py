@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import images_timeout_s
-from benchmarks.lab.command import read_source
-from benchmarks.lab.options import UserError
+from benchmarks.lab.command import read_source, take_whole
 from benchmarks.lab.run import LabRun
 from benchmarks.trainers.plan import Asked, Plan
 from benchmarks.trainers.processes import Trainers, TrainersFailed
@@ -115,10 +114,4 @@ def whole_steps(source: ImageSource, step_images: int) -> ImageSource:
     Raises:
       UserError: if there are too few for one.
     """
-    steps = source.images // step_images
-    if not steps:
-        raise UserError(
-            f"A step of all trainers takes {step_images} images, and there are {source.images}: "
-            "give more images, or a smaller --batch-size."
-        )
-    return source.take(steps * step_images)
+    return take_whole(source, step_images, what="A step of all trainers", instead="a smaller --batch-size")

@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.command import check_files, read_source, say_noise
+from benchmarks.lab.command import read_files, say_noise
 from benchmarks.lab.options import UserError
 from benchmarks.truth.measure import Run
 from benchmarks.truth.plan import Plan
@@ -32,8 +32,7 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files.
     """
-    real = read_source(plan.against, progress, errors, skip_list=plan.skip_list)
-    check_files(real, plan.against)
+    real = read_files(plan.against, progress, errors, skip_list=plan.skip_list)
     generated = open_source(f"generated:{max(real.images, 4)}")
     groups = measure(real, generated, plan.number("rounds"), errors)
     return Run(plan, progress, groups, dataset=real.to_dict())

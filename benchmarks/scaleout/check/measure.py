@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
-from benchmarks.lab.command import check_files, new_log, read_source
+from benchmarks.lab.command import new_log, read_files
 from benchmarks.lab.options import UserError
 from benchmarks.lab.ports import free_port
 from benchmarks.lab.run import LabRun
@@ -37,9 +37,7 @@ def open_run(plan: CheckPlan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files.
     """
-    source = read_source(plan.data, progress, errors, skip_list=plan.skip_list)
-    check_files(source, plan.data)
-    return Run(plan, source, progress)
+    return Run(plan, read_files(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
 class Run(LabRun[CheckAsked, CheckSamples]):

@@ -33,7 +33,7 @@ PLAN = SimpleNamespace(data="a copy", against="a copy", skip_list=None)
 )
 def test_a_command_that_needs_files_refuses_a_prepared_copy_in_one_line(name, monkeypatch):
     module = importlib.import_module(f"benchmarks.{name}")
-    monkeypatch.setattr(module, "read_source", lambda *arguments, **options: ARRAYS)
+    monkeypatch.setattr(command, "read_source", lambda *arguments, **options: ARRAYS)
     console = Console(quiet=True)
     with pytest.raises(UserError, match=REFUSED) as refused:
         module.open_run(PLAN, command.progress_bar(console), console)

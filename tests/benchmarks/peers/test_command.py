@@ -988,7 +988,7 @@ def test_images_that_cannot_be_decoded_are_exit_code_3(photos, tmp_path, monkeyp
 
 
 def test_photos_that_are_too_few_to_compare_work_on_are_refused(photos, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(measure, "read_source", lambda *arguments, **others: from_folder(photos).take(15))
+    monkeypatch.setattr(measure, "read_files", lambda *arguments, **others: from_folder(photos).take(15))
     assert peers.main(["--data", "few", "--out", str(tmp_path / "out")]) == 2
     said = "--data must have at least 16 photos: on fewer, the work of loaders cannot be compared. Received: 15.\n"
     assert capsys.readouterr().err == said
