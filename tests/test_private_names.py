@@ -15,7 +15,8 @@ from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
 import profiles
-from benchmarks.tune.own.child import PipelineError, UserPipeline
+from benchmarks.lab.backend import Refused
+from benchmarks.tune.own.child import UserPipeline
 from models import ModelError
 from models.saved import foreign_layers
 from profiles.gate import unread_stages
@@ -194,7 +195,7 @@ def test_a_pipeline_of_the_users_is_refused_by_name(windows: Windows, monkeypatc
     dataset = a_pipeline()
     the_wrapper(monkeypatch, dataset)
     match = f"taken apart: trying remedies needs tf.data's private StructuredFunctionWrapper, {TENSORFLOW}"
-    with pytest.raises(PipelineError, match=match):
+    with pytest.raises(Refused, match=match):
         UserPipeline(dataset, windows, Room(calls=2, memory_bytes=1e9, disk_bytes=1e9), 1.0)
 
 

@@ -14,7 +14,7 @@ from benchmarks.lab.backend import Refused
 from benchmarks.lab.session import Session
 from benchmarks.tune.costs import measure_costs
 from benchmarks.tune.exactness import Exactness, compare
-from benchmarks.tune.own.child import PipelineError, UserPipeline, call
+from benchmarks.tune.own.child import UserPipeline, call
 from pipeline import ImageSource, PipelineConfig, build
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 from pipeline.cost_model import Consumer, StageCost, StageKey
@@ -85,25 +85,16 @@ class TuneSession(Session):
 
     def open_pipeline(self, text: str, model: str, memory_bytes: float, budget_s: float) -> None:
         """Calls the user's function that returns a pipeline, and gets ready to try remedies for it."""
-        try:
-            windows = Windows(self._models[model], self._device)
-            room = replace(room_here(), memory_bytes=memory_bytes)
-            self._pipeline = UserPipeline(call(text), windows, room, budget_s)
-        except PipelineError as error:
-            raise Refused(str(error)) from error
+        windows = Windows(self._models[model], self._device)
+        room = replace(room_here(), memory_bytes=memory_bytes)
+        self._pipeline = UserPipeline(call(text), windows, room, budget_s)
 
     def advance_pipeline(self) -> Trial:
         """Measures the next round of the trial, and returns all that was measured so far."""
         assert self._pipeline is not None
-        try:
-            return self._pipeline.advance()
-        except PipelineError as error:
-            raise Refused(str(error)) from error
+        return self._pipeline.advance()
 
     def change_of_pipeline(self) -> str:
         """Returns a diff that puts the chosen remedies into the user's code."""
         assert self._pipeline is not None
-        try:
-            return self._pipeline.change()
-        except PipelineError as error:
-            raise Refused(str(error)) from error
+        return self._pipeline.change()

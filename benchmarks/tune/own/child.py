@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 import unstall
+from benchmarks.lab.backend import Refused
 from profiles.measure.windows import Windows
 from profiles.remedies import (
     NEEDS,
@@ -31,24 +32,20 @@ from profiles.remedies.tf_remedies import TfData
 from profiles.stages import note_places
 
 
-class PipelineError(ValueError):
-    """A user's pipeline cannot be used; the message says why, and what to do."""
-
-
 def call(text: str) -> Any:
     """Imports `module:function` and returns the tf.data.Dataset that it gives.
 
     Raises:
-      PipelineError: if there is no such function, it fails, or gives something else.
+      Refused: if there is no such function, it fails, or gives something else.
     """
     note_places(tf.data.Dataset)
     try:
         dataset = unstall.of_users(text)()
     except Exception as error:  # the user's code may raise anything; they get its first line
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-        raise PipelineError(f"--pipeline {text}: {type(error).__name__}: {reason}.") from error
+        raise Refused(f"--pipeline {text}: {type(error).__name__}: {reason}.") from error
     if not isinstance(dataset, tf.data.Dataset):
-        raise PipelineError(f"--pipeline {text} must return a tf.data.Dataset. Received: {type(dataset).__name__}.")
+        raise Refused(f"--pipeline {text} must return a tf.data.Dataset. Received: {type(dataset).__name__}.")
     return dataset
 
 
@@ -56,14 +53,14 @@ class UserPipeline:
     """A pipeline, and the trial of its remedies on a model.
 
     Raises:
-      PipelineError: if the pipeline cannot be taken apart, or gives no batch.
+      Refused: if the pipeline cannot be taken apart, or gives no batch.
     """
 
     def __init__(self, dataset: Any, windows: Windows, room: Room, budget_s: float) -> None:
         try:
             self._data = TfData(dataset, needs=NEEDS, room=room)
         except Failed as error:
-            raise PipelineError(f"{error}.") from error
+            raise Refused(f"{error}.") from error
         windows.prepare([next(iter(self._data.built((), 1)))])
         self._trials: Iterator[Trial] = Turns(self._data, measure_with(windows), budget_s=budget_s).run()
         self._last = Trial()
@@ -72,35 +69,35 @@ class UserPipeline:
         """Returns a diff of the user's file that puts the chosen remedies in place, to be applied in this folder.
 
         Raises:
-          PipelineError: if nothing was chosen, or the code cannot be edited by machine.
+          Refused: if nothing was chosen, or the code cannot be edited by machine.
         """
         chosen = gains_of(self._last).chosen
         if chosen is None:
-            raise PipelineError("nothing is faster")
+            raise Refused("nothing is faster")
         edits = self._last.edits_of(chosen.contender)
         if not edits:
-            raise PipelineError("the code is too involved for an edit by machine")
+            raise Refused("the code is too involved for an edit by machine")
         file = Path(edits[0].place.file)
         try:
             source = source_of(file)
             return diff(source, edited(source, edits), name_from_here(file))
         except (OSError, UnicodeDecodeError, TooInvolved) as error:
-            raise PipelineError(str(error)) from error
+            raise Refused(str(error)) from error
 
     def advance(self) -> Trial:
         """Measures the next round, and returns all that was measured so far; its `ended` says whether that is all.
 
         Raises:
-          PipelineError: if the pipeline as written cannot be measured.
+          Refused: if the pipeline as written cannot be measured.
         """
         try:
             self._last = next(self._trials)
         except Failed as error:
-            raise PipelineError(f"{error}.") from error
+            raise Refused(f"{error}.") from error
         except ValueError as error:
             if self._data.held_by is None:
                 raise
-            raise PipelineError(f"{self._data.held_by} lets only whole epochs be measured. {error}") from error
+            raise Refused(f"{self._data.held_by} lets only whole epochs be measured. {error}") from error
         finally:
             if self._last.ended:
                 self._data.close()

@@ -16,10 +16,11 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
+from benchmarks.lab.backend import Refused
 from benchmarks.lab.command import progress_bar
 from benchmarks.tune.own import child as own_child
 from benchmarks.tune.own import measure as own_measure
-from benchmarks.tune.own.child import PipelineError, UserPipeline, call
+from benchmarks.tune.own.child import UserPipeline, call
 from benchmarks.tune.own.report import KIND, derive
 from benchmarks.tune.plan import AdvicePlan
 from pipeline.commands import Stopped
@@ -104,13 +105,13 @@ def test_an_epoch_whose_length_is_not_found_is_noted(windows, briefly, monkeypat
 def test_a_pipeline_of_long_whole_epochs_is_refused_in_one_line(windows):
     dataset = tf.data.Dataset.range(IMAGES).map(decode).shuffle(IMAGES).filter(lambda *_: True).batch(BATCH)
     match = "the shuffle in front of `<lambda>` lets only whole epochs be measured. An epoch must end within 0 s. "
-    with pytest.raises(PipelineError, match=match) as caught:
+    with pytest.raises(Refused, match=match) as caught:
         advised(dataset, windows, budget_s=1e-9)
     assert "\n" not in str(caught.value)
 
 
 def test_a_pipeline_without_a_batch_is_refused(windows):
-    with pytest.raises(PipelineError, match="this pipeline gives no batch"):
+    with pytest.raises(Refused, match="this pipeline gives no batch"):
         UserPipeline(plain(0), windows, ROOM, 1.0)
 
 
@@ -128,7 +129,7 @@ def test_a_function_that_gives_no_pipeline_is_said_in_one_line(function, expecte
 
     monkeypatch.setattr(own_child, "note_places", lambda owner: None)
     monkeypatch.setitem(sys.modules, "users_own", SimpleNamespace(boom=boom, three=lambda: 3))
-    with pytest.raises(PipelineError, match=expected) as caught:
+    with pytest.raises(Refused, match=expected) as caught:
         call(f"users_own:{function}")
     assert "\n" not in str(caught.value)
 
@@ -163,7 +164,7 @@ def test_the_change_of_the_users_file_is_a_diff_that_applies_and_names_no_folder
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "work"))
     pipeline = UserPipeline(call("mine_own:make"), windows, ROOM, 8.0)
-    with pytest.raises(PipelineError, match="nothing is faster"):
+    with pytest.raises(Refused, match="nothing is faster"):
         pipeline.change()
     trial = Trial()
     while not trial.ended:
@@ -177,7 +178,7 @@ def test_the_change_of_the_users_file_is_a_diff_that_applies_and_names_no_folder
     assert "data = data.map(load).cache()\n" in (tmp_path / "work" / "mine_own.py").read_text()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with pytest.raises(PipelineError, match="mine_own.py lies outside of this folder"):
+    with pytest.raises(Refused, match="mine_own.py lies outside of this folder"):
         pipeline.change()
 
 
