@@ -11,7 +11,6 @@ import math
 import multiprocessing
 import random
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ from benchmarks.lab.command import new_log
 from benchmarks.lab.options import MODEL, UserError
 from benchmarks.truth.gate_faults import faults
 from benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, comparisons
-from benchmarks.truth.measure import Run
+from benchmarks.truth.measure import Run, neighbours
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.promises import FAULTS, GATE_PARTS, SIMULATED, SIMULATED_FEW, SIMULATION, GatePart
 from benchmarks.truth.report import KIND
@@ -101,7 +100,7 @@ def _attempt(part: GatePart, log: Path) -> Attempt:
     question = Question(a=a.label, b=b.label, threshold=THRESHOLD_RATIO)
     comparison = Comparison(question=question)
     try:
-        with _burner() if part.burned else nullcontext():
+        with neighbours(int(part.burned), _burn):
             comparison = compare(comparison, {"A": a, "B": b}, measure_side, random.Random())
     finally:
         if comparison.failure is None:
@@ -122,18 +121,6 @@ def subject(loss: float) -> Subject:
     """Returns the pipeline that serves (1 - loss) times the images/sec of the pipeline as it is."""
     name = f"slower_by_{loss:.0%}".rstrip("%") if loss else "as_it_is"
     return Subject(label=name, kind="own function", text=f"benchmarks.truth.gate_planted:{name}")
-
-
-@contextmanager
-def _burner() -> Iterator[None]:
-    """Keeps one core busy with another process."""
-    process = multiprocessing.get_context("spawn").Process(target=_burn, daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
 
 
 def _burn() -> None:

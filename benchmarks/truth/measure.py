@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -36,6 +37,21 @@ def _quiet_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # TensorFlow warns where many small models are traced, as here.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def neighbours(count: int, work: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """Runs a function in so many processes, which may be none, until the block ends."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=work, args=arguments, daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
 
 
 class Run(LabRun[Asked, Measurements]):

@@ -13,8 +13,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +21,7 @@ from rich.progress import Progress
 
 import unstall
 from benchmarks.lab.options import UserError
-from benchmarks.truth.measure import Run
+from benchmarks.truth.measure import Run, neighbours
 from benchmarks.truth.plan import Plan
 from benchmarks.truth.promises import LEAST_RIGHT_RATIO
 from benchmarks.truth.results import PLAIN
@@ -95,7 +94,8 @@ def measure(runs: int) -> Generator[Group, None, None]:
         (folder / "train.py").write_text(_SCRIPT.format(products=_PRODUCTS, rounds=_TRUTH_ROUNDS))
         attempts = {PLAIN: (plain(folder),)}
         for where in LEAST_RIGHT_RATIO:
-            with _neighbour(where != "quiet"):
+            burned = 0 if where == "quiet" else max(1, round(usable_cores() / 2))
+            with neighbours(burned, _come_and_go, random.random()):  # one seed: all come and go together
                 for _ in range(runs):
                     attempts[where] = (*attempts.get(where, ()), profiled(folder))
                     cases = (Case(name=case, attempts=of_case) for case, of_case in attempts.items())
@@ -137,26 +137,6 @@ def _run_python(folder: Path, words: Sequence[str]) -> subprocess.CompletedProce
         timeout=_TIMEOUT_S,
         check=False,
     )
-
-
-@contextmanager
-def _neighbour(there: bool) -> Iterator[None]:
-    """Runs another program, where it is to be there, that burns half of the cores, and comes and goes."""
-    if not there:
-        yield
-        return
-    # One seed: all processes come and go together.
-    context, seed = multiprocessing.get_context("spawn"), random.random()
-    burned = max(1, round(usable_cores() / 2))
-    processes = [context.Process(target=_come_and_go, args=(seed,), daemon=True) for _ in range(burned)]
-    for process in processes:
-        process.start()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
 
 
 def _come_and_go(seed: float) -> None:
