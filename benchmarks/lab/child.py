@@ -11,10 +11,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -246,6 +246,33 @@ def kill_all(children: Sequence[Child]) -> None:
     for child in living:
         child._signal_group(signal.SIGKILL)
         child._killed = True
+
+
+@contextlib.contextmanager
+def program(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str], *, stdout: IO[Any], stderr: IO[Any]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a program; when the block ends, ends the program and all processes that it has started.
+
+    Args:
+      folder: its working folder.
+      environment: variables that it gets in addition to those of this process.
+    """
+    process = subprocess.Popen(
+        words,
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:

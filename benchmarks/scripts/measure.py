@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.lab.child import program
 from benchmarks.lab.run import LabRun
 from benchmarks.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
 from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
@@ -40,7 +39,6 @@ class Lab(LabRun[Asked, Samples]):
         super().__init__(plan.asked, progress, None)
         self._plan = plan
         self._scripts: dict[str, ScriptSamples] = {}
-        self._process: subprocess.Popen[bytes] | None = None
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Runs every script as often as the plan says. After a failure the rest of that script's runs are skipped."""
@@ -69,11 +67,6 @@ class Lab(LabRun[Asked, Samples]):
     def samples(self) -> Samples:
         return Samples(scripts=tuple(self._scripts.values()))
 
-    def kill(self) -> None:
-        """Ends the script that runs, with all processes that it has started."""
-        if self._process is not None:
-            _kill(self._process)
-
     def _run(self, script: Script, how: How, round_: int) -> ScriptRun:
         folder, out = self._plan.folder / script.name, self._plan.out.resolve()
         words = [{"by hand": BY_HAND, "held": HELD}.get(how, TRAIN), *script.words]
@@ -82,27 +75,18 @@ class Lab(LabRun[Asked, Samples]):
             words = ["-m", "profiles", *options, *words]
         with tempfile.TemporaryFile() as stdout, (out / _log(script, how)).open("wb") as stderr:
             began_ns = clock.now_ns()
-            self._process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=folder,
-                env={**os.environ, **script.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-            try:
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(self._asked.limit_s)
-            finally:
-                _kill(self._process)
+            with (
+                program([sys.executable, *words], folder, script.environment, stdout=stdout, stderr=stderr) as process,
+                suppress(subprocess.TimeoutExpired),
+            ):
+                process.wait(self._asked.limit_s)
             wall_s = (clock.now_ns() - began_ns) / 1e9
             stdout.seek(0)
             printed = stdout.read().decode(errors="replace")
         return ScriptRun(
             how=how,
             round=round_,
-            exit_code=self._process.returncode,
+            exit_code=process.returncode,
             wall_s=wall_s,
             epochs_s=tuple(seconds for text in _EPOCH.findall(printed) if (seconds := float(text)) > 0),
             printed=printed[:_MOST_CHARACTERS],
@@ -165,10 +149,3 @@ def _turns(script: Script, rounds: int) -> list[tuple[How, int]]:
 def _log(script: Script, how: How) -> str:
     """Returns the name of the file with what the last such run of a script wrote to stderr."""
     return f"{script.name}-{how.replace(' ', '-')}.log"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all processes of its session that are still there."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

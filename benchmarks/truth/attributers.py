@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
+from benchmarks.lab.child import program
 from benchmarks.lab.options import UserError
 from benchmarks.truth.measure import Run
 from benchmarks.truth.plan import Plan
@@ -196,25 +195,13 @@ def _its_own_fields() -> Iterator[None]:
 
 def _run(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Runs a command to its end, or ends it with all processes that it has started."""
-    inherited = {**os.environ, "PYTHONPATH": str(Path(unstall.__file__).parent)}
+    environment = {"PYTHONPATH": str(Path(unstall.__file__).parent), **environment}
     with (folder / "output.txt").open("w+") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**inherited, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
         try:
-            code = process.wait(_TIMEOUT_S)
+            with program(command, folder, environment, stdout=output, stderr=output) as process:
+                code = process.wait(_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise UserError(f"{command[0]} did not end within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         if code:
             output.seek(0)
             raise UserError(f"{command[0]} ended with {code}: {output.read().strip()[-300:]}", exit_code=3)
