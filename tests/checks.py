@@ -20,10 +20,11 @@ from typing import Any
 
 import psutil
 import pytest
+from rich.console import Console
 
 import unstall
 from benchmarks.lab.command import Command
-from profiles.report import Kind
+from profiles.report import Document, Kind
 from profiles.text import Terminal
 from tests import PROJECT_ROOT
 
@@ -40,6 +41,19 @@ def kind_of(command: Command) -> Kind[Any, Any, Any]:
     """Returns the kind of a command's documents."""
     kind: Kind[Any, Any, Any] = unstall.of_ours(command.kind)
     return kind
+
+
+def printed(kind: Kind[Any, Any, Any], document: Document[Any, Any]) -> str:
+    """Returns what is printed of a document in 80 columns, in which no cell is cut."""
+    text = io.StringIO()
+    kind.print(Console(file=text, width=80), document, kind.derive(document))
+    assert "…" not in text.getvalue()
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def said_of(kind: Kind[Any, Any, Any], document: Document[Any, Any]) -> str:
+    """Returns what is printed of a document, without line breaks."""
+    return " ".join(printed(kind, document).split())
 
 
 def passes_on_jax(file: str, chosen: str) -> None:

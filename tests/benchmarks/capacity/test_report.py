@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
 from benchmarks.capacity.report import KIND
 from benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
 from tests.builders import a_capacity_document, a_measured_pool
-from tests.checks import Page
-
-
-def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def said_of(document) -> str:
-    """Returns what is printed, without line breaks."""
-    return " ".join(printed(document).split())
+from tests.checks import Page, printed, said_of
 
 
 def hosts(**changes: float | None) -> Hosts:
@@ -55,39 +40,41 @@ Assumed: cores like those here,"""
 
 def test_what_is_printed():
     document = a_capacity_document(a_measured_pool(), a_measured_pool("far", rates=(500.0,)))
-    assert printed(document).startswith(PRINTED.strip())
+    assert printed(KIND, document).startswith(PRINTED.strip())
 
 
 def test_one_of_a_thing_is_no_more_than_one():
-    said = said_of(a_capacity_document(accelerators=1, per_host=1, hosts=hosts(trainer_cores=2.0, worker_cores=5.0)))
+    said = said_of(
+        KIND, a_capacity_document(accelerators=1, per_host=1, hosts=hosts(trainer_cores=2.0, worker_cores=5.0))
+    )
     assert "1 accelerator on 1 host consumes 1,000 images/sec, 1,000 a host;" in said
     assert "1 worker of 5 cores for each trainer's host, 1 in all: the accelerators are used 95%" in said
 
 
 def test_a_simulation_that_was_held_against_nothing_says_so():
-    said = said_of(a_capacity_document())
+    said = said_of(KIND, a_capacity_document())
     assert said.startswith("Not held against small runs: unstall scaleout --check measures them, and --runs FILE")
     assert "Small runs" not in said
 
 
 def test_no_workers_are_asked_for_where_none_are_needed():
-    said = said_of(a_capacity_document(hosts=hosts(trainer_cores=9.0), memory_bytes=1e9))
+    said = said_of(KIND, a_capacity_document(hosts=hosts(trainer_cores=9.0), memory_bytes=1e9))
     assert "Batches come" not in said and "The memory of" not in said
     assert "The cores of the trainers' hosts, 9 each, use the accelerators 100%: no workers are needed." in said
     assert "(chosen)" not in said
 
 
 def test_why_no_number_of_workers_is_enough_is_said():
-    said = said_of(a_capacity_document(hosts=hosts(link_bytes_per_sec=20e6 / PAYLOAD_RATIO)))
+    said = said_of(KIND, a_capacity_document(hosts=hosts(link_bytes_per_sec=20e6 / PAYLOAD_RATIO)))
     assert "No number of workers uses the accelerators 90%: the trainers' links are full." in said
-    said = said_of(a_capacity_document(hosts=hosts(worker_cores=0.01)))
+    said = said_of(KIND, a_capacity_document(hosts=hosts(worker_cores=0.01)))
     assert "90%: more than 128 workers a host would be needed, which are not simulated." in said
-    said = said_of(a_capacity_document(storage_bytes_per_sec=200e6))
+    said = said_of(KIND, a_capacity_document(storage_bytes_per_sec=200e6))
     assert (
         "No number of workers uses the accelerators 90%: the storage, the trainers' cores, or the thread that receives"
         in said
     )
-    said = said_of(a_capacity_document(goal_ratio=0.96))
+    said = said_of(KIND, a_capacity_document(goal_ratio=0.96))
     assert "accelerators 96%: while a batch that is ready is handed over they wait, and are used 95% at best." in said
 
 
@@ -99,13 +86,13 @@ def test_why_no_number_of_workers_is_enough_is_said():
     ],
 )
 def test_whether_memory_holds_the_files_is_said(memory_bytes, said):
-    assert said in said_of(a_capacity_document(memory_bytes=memory_bytes))
-    assert "The memory of" not in said_of(a_capacity_document())
+    assert said in said_of(KIND, a_capacity_document(memory_bytes=memory_bytes))
+    assert "The memory of" not in said_of(KIND, a_capacity_document())
 
 
 def test_the_use_of_a_link_is_shown():
     """Twice what 3,810 images/sec of 20 KB on two hosts take."""
-    said = said_of(a_capacity_document(hosts=hosts(link_bytes_per_sec=2 * 20_000 * 1905 / PAYLOAD_RATIO)))
+    said = said_of(KIND, a_capacity_document(hosts=hosts(link_bytes_per_sec=2 * 20_000 * 1905 / PAYLOAD_RATIO)))
     assert "2 (chosen) 4 16 3,810 95% 50% " in said
 
 

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
 from benchmarks.scaleout.model import LIMITS, Hosts
 from benchmarks.scaleout.report import KIND, counted, rate_text
 from tests.builders import CUTS, a_costs, a_scaleout_document
-from tests.checks import Page
-
-
-def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def said_of(document) -> str:
-    """Returns what is printed, without line breaks."""
-    return " ".join(printed(document).split())
-
+from tests.checks import Page, printed, said_of
 
 PRINTED = """
 cats-dogs-64 on emulated:1000, batches of 10; trainer with 1 core, workers with
@@ -53,12 +38,12 @@ Assumed: cores like those here,"""
 
 
 def test_what_is_printed():
-    assert printed(a_scaleout_document(a_costs())).startswith(PRINTED.strip())
+    assert printed(KIND, a_scaleout_document(a_costs())).startswith(PRINTED.strip())
 
 
 def test_one_worker_is_no_more_than_one():
     hosts = Hosts(worker_cores=8.0, trainer_cores=2.0, worker_price=0.25, trainer_price=1.0)
-    said = said_of(a_scaleout_document(a_costs(), hosts=hosts))
+    said = said_of(KIND, a_scaleout_document(a_costs(), hosts=hosts))
     assert "trainer with 2 cores, workers with 8 " in said
     assert "Pays: 1 worker that sends decoded images makes 1.90 times the images/sec, at 0.66 times the" in said
     assert [counted(number, "core") for number in (0.5, 1, 2)] == ["0.5 cores", "1 core", "2 cores"]
@@ -66,33 +51,33 @@ def test_one_worker_is_no_more_than_one():
 
 def test_a_dearer_pool_is_said_to_be_dearer():
     hosts = Hosts(worker_cores=1.0, trainer_cores=1.0, worker_price=4.0, trainer_price=1.0)
-    said = said_of(a_scaleout_document(a_costs(), hosts=hosts))
+    said = said_of(KIND, a_scaleout_document(a_costs(), hosts=hosts))
     assert "Faster, but dearer: 4 workers that send whole batches make 3.81 times the images/sec, at 4.46 tim" in said
     assert "no workers (cheapest)" in said and "whole batches (chosen)" in said
 
 
 def test_without_prices_none_is_said():
-    said = said_of(a_scaleout_document(a_costs(), hosts=Hosts(worker_cores=1.0, trainer_cores=1.0)))
+    said = said_of(KIND, a_scaleout_document(a_costs(), hosts=Hosts(worker_cores=1.0, trainer_cores=1.0)))
     assert "Faster: 4 workers that send whole batches make 3.81 times the images/sec; the device is" in said
     assert "cheapest" not in said and "price of an image" not in said
 
 
 def test_what_keeps_every_pool_from_the_goal_is_said():
-    said = said_of(a_scaleout_document(a_costs(cuts=CUTS[:2])))
+    said = said_of(KIND, a_scaleout_document(a_costs(cuts=CUTS[:2])))
     assert "3 workers that send decoded images make 3.00 times" in said
     assert "No pool uses the device 90%: the trainer's cores are full." in said
-    said = said_of(a_scaleout_document(a_costs(constants={"hand_over_ms_per_batch": 5.0})))
+    said = said_of(KIND, a_scaleout_document(a_costs(constants={"hand_over_ms_per_batch": 5.0})))
     assert "No pool uses the device 90%: the hand-over of batches takes the rest." in said
 
 
 def test_why_a_pool_does_not_pay_is_said():
     alone = Hosts(worker_cores=1.0, trainer_cores=4.0)
-    said = said_of(a_scaleout_document(a_costs(), hosts=alone))
+    said = said_of(KIND, a_scaleout_document(a_costs(), hosts=alone))
     assert "Does not pay: the trainer alone uses its device 100%, and more than 90% is not asked for." in said
-    said = said_of(a_scaleout_document(a_costs(cuts=CUTS[:1])))
+    said = said_of(KIND, a_scaleout_document(a_costs(cuts=CUTS[:1])))
     assert "Does not pay: no pool raises the rate by 5 % or more. With workers, the trainer's cores are full." in said
     link = Hosts(worker_cores=1.0, trainer_cores=1.0, link_bytes_per_sec=1e6)
-    said = said_of(a_scaleout_document(a_costs(), hosts=link))
+    said = said_of(KIND, a_scaleout_document(a_costs(), hosts=link))
     assert f"With workers, {LIMITS['network']}." in said and "workers with 1, links of 8 Mbit/s" in said
 
 
@@ -129,7 +114,7 @@ def test_a_document_without_costs_is_refused():
     document = a_scaleout_document()
     assert KIND.rows(KIND.derive(document)) == []
     with pytest.raises(ValueError, match="no costs were measured"):
-        printed(document)
+        printed(KIND, document)
     with pytest.raises(ValueError, match="no costs were measured"):
         KIND.page(document, KIND.derive(document))
     shorter = dataclasses.replace(a_costs(), cuts=())

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-
-from rich.console import Console
 
 from benchmarks.trainers.plan import Planted
 from benchmarks.trainers.report import KIND
 from benchmarks.trainers.samples import AutoShard
 from profiles.report import LeftOut
 from tests.builders import MS, a_measured_trainers, a_process_epoch, a_trainers_document
+from tests.checks import printed, said_of
 
 AUTO = AutoShard(policy="AUTO", by_files=False, hosts=2, decoded=40, served=20)
-
-
-def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def said_of(document) -> str:
-    """Returns what is printed, without line breaks."""
-    return " ".join(printed(document).split())
 
 
 def a_mirrored(facts: AutoShard | None):
@@ -65,7 +51,7 @@ times the images/sec, 1.0 images decoded for each instead of 2.0.
 
 
 def test_a_comparison_as_it_is_printed():
-    assert printed(a_run()).startswith(TABLE)
+    assert printed(KIND, a_run()).startswith(TABLE)
 
 
 def test_of_many_processes_the_first_table_has_the_range_of_what_they_wait():
@@ -73,7 +59,7 @@ def test_of_many_processes_the_first_table_has_the_range_of_what_they_wait():
     epochs = tuple(
         dataclasses.replace(epoch, wait_ns=(0,) * 4) if epoch.process == 0 else epoch for epoch in measured.epochs
     )
-    lines = printed(a_trainers_document(dataclasses.replace(measured, epochs=epochs))).splitlines()
+    lines = printed(KIND, a_trainers_document(dataclasses.replace(measured, epochs=epochs))).splitlines()
     assert " 0%-20% " in lines[2]
     assert [line.split()[3] for line in lines if line[:1].isdigit()] == ["0%", *["20%"] * 7]
 
@@ -85,13 +71,13 @@ def test_the_straggler_is_named_with_what_it_takes_longer():
         for epoch in measured.epochs
     )
     document = a_trainers_document(dataclasses.replace(measured, epochs=epochs))
-    assert "process 1" in printed(document).splitlines()[2]
-    said = said_of(document)
+    assert "process 1" in printed(KIND, document).splitlines()[2]
+    said = said_of(KIND, document)
     assert "all others wait for process 1: its loader takes 20 ms longer each step, 20% of a step." in said
 
 
 def test_the_policy_is_shown_with_the_fall_back_and_its_price():
-    said = said_of(a_trainers_document(a_mirrored(AUTO)))
+    said = said_of(KIND, a_trainers_document(a_mirrored(AUTO)))
     assert "on one host TensorFlow shards nothing; it splits each batch of 20 into 2 of 10." in said
     assert "auto-shard policy AUTO: on several hosts TensorFlow would divide the list of files (FILE), finds no" in said
     assert "falls back to DATA: each host does all the work of the epoch; asked for the part of one of 2, it" in said
@@ -101,7 +87,7 @@ def test_the_policy_is_shown_with_the_fall_back_and_its_price():
 def test_every_policy_has_its_sentence():
     by_files = dataclasses.replace(AUTO, by_files=True, decoded=20)
     assert "policy AUTO: on several hosts TensorFlow divides the list" in said_of(
-        a_trainers_document(a_mirrored(by_files))
+        KIND, a_trainers_document(a_mirrored(by_files))
     )
     for policy, says in {
         "FILE": "policy FILE: on several hosts TensorFlow fails: it finds no reader of files",
@@ -109,11 +95,11 @@ def test_every_policy_has_its_sentence():
         "OFF": "policy OFF: on several hosts each would train on all images.",
     }.items():
         facts = dataclasses.replace(AUTO, policy=policy)
-        assert says in said_of(a_trainers_document(a_mirrored(facts)))
+        assert says in said_of(KIND, a_trainers_document(a_mirrored(facts)))
 
 
 def test_what_replicas_did_is_a_table():
-    lines = printed(a_trainers_document(a_mirrored(None))).splitlines()
+    lines = printed(KIND, a_trainers_document(a_mirrored(None))).splitlines()
     at = lines.index("replica loading compute for others exchange between")
     assert lines[at + 1 : at + 3] == [
         "0           20%     40%        10%      30%      0%",
@@ -124,7 +110,7 @@ def test_what_replicas_did_is_a_table():
 def test_what_was_planted_what_is_left_out_and_the_users_hosts_are_said():
     document = a_run(left_out=(LeftOut(who="mirrored", reason="the process was killed"),))
     plan = dataclasses.replace(document.plan, planted=Planted(process=1, delay_ms=50), hosts=3)
-    said = said_of(dataclasses.replace(document, plan=plan))
+    said = said_of(KIND, dataclasses.replace(document, plan=plan))
     assert "planted: each batch of process 1 is held back by 50 ms" in said
     assert "left out mirrored: the process was killed" in said
     assert "TF_CONFIG names 3 workers: Keras 3 does not work with tf.distribute.MultiWorkerMirroredStrategy" in said
@@ -140,5 +126,5 @@ def test_the_page_holds_what_is_printed():
 
 
 def test_nothing_is_said_to_be_in_vain_where_each_image_is_decoded_once():
-    assert "in vain" not in printed(a_trainers_document(a_measured_trainers("jax-processes-sharded", 2)))
+    assert "in vain" not in printed(KIND, a_trainers_document(a_measured_trainers("jax-processes-sharded", 2)))
     assert a_process_epoch().decoded == a_process_epoch().trained
