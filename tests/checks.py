@@ -24,7 +24,8 @@ from rich.console import Console
 
 import unstall
 from benchmarks.lab.command import Command
-from profiles.report import Document, Kind
+from benchmarks.lab.show import _Kinds
+from profiles.report import Document, Kind, load, write
 from profiles.text import Terminal
 from tests import PROJECT_ROOT
 
@@ -54,6 +55,19 @@ def printed(kind: Kind[Any, Any, Any], document: Document[Any, Any]) -> str:
 def said_of(kind: Kind[Any, Any, Any], document: Document[Any, Any]) -> str:
     """Returns what is printed of a document, without line breaks."""
     return " ".join(printed(kind, document).split())
+
+
+def assert_follows_from_its_file(kind: Kind[Any, Any, Any], document: Document[Any, Any], folder: pathlib.Path) -> None:
+    """Checks that a document which is read again from its file is the same, and is shown as the document is."""
+    write(folder, document, kind, kind.derive(document))
+    again, kind_again = load(folder, _Kinds())
+    assert kind_again is kind and again == document
+    assert kind.page(again, kind.derive(again)) == (folder / "report.html").read_text()
+    consoles = [Console(file=io.StringIO(), width=80) for _ in range(2)]
+    for console, each in zip(consoles, (again, document), strict=True):
+        kind.print(console, each, kind.derive(each))
+    assert consoles[0].file.getvalue() == consoles[1].file.getvalue()  # type: ignore[attr-defined]
+    assert kind.rows(kind.derive(again)) == kind.rows(kind.derive(document))
 
 
 def passes_on_jax(file: str, chosen: str) -> None:

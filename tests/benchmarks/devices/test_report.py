@@ -29,11 +29,11 @@ from benchmarks.devices.tables import (
     share_text,
 )
 from profiles.devices import parse_device
-from profiles.report import load, write
+from profiles.report import write
 from tests.builders import EMULATED, GPU, PRICES, a_gpu, a_sweep, an_epoch, rows_of_all
 from tests.builders import a_device_row as a_row
 from tests.builders import a_devices_document as a_document
-from tests.checks import Page, assert_harmless
+from tests.checks import Page, assert_follows_from_its_file, assert_harmless
 
 
 def shown(print_: Any, *arguments: Any) -> str:
@@ -173,12 +173,7 @@ def test_both_files_are_written_and_the_results_are_strict_json(tmp_path: Path) 
     "words", [(), ("--experiment", "deeper", "--sweep", "workers=1,2"), ("--precision", "mixed_bfloat16")]
 )
 def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path: Path, words: tuple[str, ...]) -> None:
-    document = a_document(*words)
-    write(tmp_path, document, KIND, derive(document))
-    again, kind = load(tmp_path, {"devices": KIND})
-    assert (again, kind) == (document, KIND)
-    assert shown(KIND.print, again, derive(again)) == shown(KIND.print, document, derive(document))
-    assert KIND.page(again, derive(again)) == (tmp_path / "report.html").read_text()
+    assert_follows_from_its_file(KIND, a_document(*words), tmp_path)
 
 
 def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows() -> None:

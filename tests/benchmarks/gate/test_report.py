@@ -18,7 +18,7 @@ from tests.builders import (
     a_gate_check_document,
     gate_measurements,
 )
-from tests.checks import Page
+from tests.checks import Page, assert_follows_from_its_file
 
 NAME = "mine:b\nagainst mine:a"
 FAILED = LeftOut(who=NAME, reason="mine:b: it died")
@@ -47,15 +47,7 @@ def printed(document, width=80):
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_all_that_follows_from_a_document_follows_from_its_file(name, tmp_path):
-    document = DOCUMENTS[name]
-    kind = kind_of(document)
-    write(tmp_path, document, kind, kind.derive(document))
-    again, kind_again = load(tmp_path, _Kinds())
-    assert kind_again is kind
-    assert again == document
-    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
-    assert printed(again) == printed(document)
-    assert kind.rows(kind.derive(again)) == kind.rows(kind.derive(document))
+    assert_follows_from_its_file(kind_of(DOCUMENTS[name]), DOCUMENTS[name], tmp_path)
 
 
 def test_every_verb_that_leaves_a_document_can_be_shown():

@@ -20,9 +20,10 @@ from benchmarks.truth.promises import DECODERS, TIMES_MS, Bound
 from benchmarks.truth.report import KIND
 from benchmarks.truth.results import PLAIN, TruthDocument, derive
 from benchmarks.truth.samples import Attempt, Case, Figure, Group
-from profiles.report import load, write
+from profiles.report import load
 from profiles.text import Terminal
 from tests.builders import TRACEML_PAIRS, a_counting_group, a_document, a_truth_document
+from tests.checks import assert_follows_from_its_file
 
 
 def printed(document: TruthDocument, width: int = 80) -> str:
@@ -132,13 +133,8 @@ DOCUMENTS = {
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_all_that_follows_from_a_document_follows_from_its_file(name: str, tmp_path: Path) -> None:
-    document = DOCUMENTS[name]
-    write(tmp_path, document, KIND, derive(document))
-    again, kind = load(tmp_path, _Kinds())
-    assert kind is KIND and again == document
-    assert kind.page(again, derive(again)) == (tmp_path / "report.html").read_text()
-    assert printed(again) == printed(document)
-    assert max(map(len, printed(document).splitlines())) <= 80
+    assert_follows_from_its_file(KIND, DOCUMENTS[name], tmp_path)
+    assert max(map(len, printed(DOCUMENTS[name]).splitlines())) <= 80
 
 
 def test_each_part_has_a_document_among_those_that_are_tried() -> None:

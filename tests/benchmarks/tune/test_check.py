@@ -18,8 +18,8 @@ from benchmarks.tune.plan import TARGETS, CheckPlan, Target, parser, read_check
 from pipeline import from_folder
 from pipeline.cost_model import Consumer, StageCost
 from profiles.devices import CPU
-from profiles.report.document import load, write
 from tests.builders import CHECKED_COSTS, a_check_document, a_measured_pipeline, a_search_document, samples_at
+from tests.checks import assert_follows_from_its_file
 
 RATE = Rate(whole=90.0, steady=100.0, predicted=111.0, off=(1.11, None))
 CHOSEN, BEST = "full, tf_ops a element, 2 calls, prefetch 2", "scaled, composed, 2 calls, prefetch 2"
@@ -144,12 +144,8 @@ def test_a_check_that_was_stopped_says_nothing_of_its_last_target():
 
 
 def test_all_that_follows_from_a_check_follows_from_its_file(tmp_path):
-    document = a_check_document(duel={CHOSEN: (90.0, 91.0, 90.0), BEST: (100.0, 99.0, 100.0)})
-    write(tmp_path, document, KIND, derive(document))
-    again, kind = load(tmp_path, {"tune --check": KIND})
-    assert again == document
-    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
-    assert printed(again) == printed(document)
+    duel = {CHOSEN: (90.0, 91.0, 90.0), BEST: (100.0, 99.0, 100.0)}
+    assert_follows_from_its_file(KIND, a_check_document(duel=duel), tmp_path)
 
 
 class FoundAlready:

@@ -44,10 +44,11 @@ from pipeline.config import CHOICES, PipelineConfig, config_from_toml
 from pipeline.cost_model import Consumer, StageCost, StageKey, predict
 from pipeline.errors import ExportError, WriteError
 from profiles.devices import Device
-from profiles.report.document import load, write
+from profiles.report.document import load
 from tests.builders import BARS as MEASURED_BARS
 from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_sample, a_search_document, samples_at
 from tests.builders import TUNED_BASE as BASE
+from tests.checks import assert_follows_from_its_file
 from tests.fakes import FakeChild, FakeGroup
 
 IMAGES = 2000
@@ -344,12 +345,7 @@ def test_a_search_that_is_stopped_in_a_round_leaves_out_who_has_none():
 
 
 def test_all_that_follows_from_a_search_follows_from_its_file(tmp_path):
-    document = measured_again(1200.0)
-    write(tmp_path, document, KIND, derive(document))
-    again, kind = load(tmp_path, {"tune": KIND})
-    assert again == document
-    assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
-    assert printed(again) == printed(document)
+    assert_follows_from_its_file(KIND, measured_again(1200.0), tmp_path)
 
 
 def test_the_stages_of_the_chosen_pipeline_stand_in_the_file_and_on_the_page():

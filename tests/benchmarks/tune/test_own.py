@@ -29,9 +29,10 @@ from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
 from profiles.remedies import AS_WRITTEN, Edit, Trial, Untried, gains_of, turns
 from profiles.remedies.room import Room
-from profiles.report.document import LeftOut, load, write
+from profiles.report.document import LeftOut
 from profiles.stages.places import Place
 from tests.builders import a_trial, an_advice_document, samples_at
+from tests.checks import assert_follows_from_its_file
 from tests.planted import planted
 
 IMAGES, BATCH = 96, 8
@@ -290,11 +291,7 @@ def test_a_run_that_measured_nothing_yet_is_printed():
 def test_all_that_follows_from_the_advice_follows_from_its_file(tmp_path):
     again = {AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(150, 151, 149)}
     document = an_advice_document(a_trial(TWICE, again, epoch_images=None))
-    write(tmp_path, document, KIND, derive(document))
-    loaded, kind = load(tmp_path, {"tune --pipeline": KIND})
-    assert loaded == document
-    assert kind.page(loaded, kind.derive(loaded)) == (tmp_path / "report.html").read_text()
-    assert printed(loaded) == printed(document)
+    assert_follows_from_its_file(KIND, document, tmp_path)
 
 
 # Gains that are known by hand: an image takes so long in the slow map, and in the model. Behind a shuffle the slow map
