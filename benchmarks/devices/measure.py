@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.progress import Progress
@@ -11,18 +12,19 @@ from rich.progress import Progress
 from benchmarks.devices.experiments import Case
 from benchmarks.devices.feeds import Sources
 from benchmarks.devices.holder import Holder
-from benchmarks.devices.plan import Plan
+from benchmarks.devices.plan import Asked, Plan
 from benchmarks.devices.report import DevicesDocument, Measurements
 from benchmarks.devices.results import window_name
 from benchmarks.devices.samples import MeasuredCase
 from benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, read_source
 from benchmarks.lab.options import UserError
+from benchmarks.lab.run import LabRun
 from pipeline import ImageSource
-from profiles import Device, provenance
+from profiles import Device
 from profiles.machine import Recorder
 from profiles.measure import LOADER_ROUNDS
-from profiles.report import Document, LeftOut, now
+from profiles.report import LeftOut
 
 # Requests that call `fit` have more time than other windows before they hang, because `fit` traces again.
 _FIT_LEAST_S = 300.0
@@ -36,13 +38,15 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, photos, devices, progress, errors)
 
 
-class Run:
+class Run(LabRun[Asked, Measurements]):
     """Measures what a plan asks for.
 
     Args:
       photos: None where no case takes photos.
       devices: the devices to compare; a GPU that is missing is left out.
     """
+
+    command = "devices"
 
     def __init__(
         self,
@@ -52,42 +56,31 @@ class Run:
         progress: Progress,
         errors: Console,
     ) -> None:
-        self._plan = plan
-        self._asked = plan.asked
-        self._photos = photos
-        self._created = now()
-        self._provenance = provenance.machine()
-        self._progress = progress
+        super().__init__(plan.asked, progress, None if photos is None else photos.to_dict())
         self._errors = errors
         self._recorder = Recorder()
-        self._missing: list[LeftOut] = []
         self._order = random.Random()
         sources = Sources(photos=photos, arrays=plan.arrays, download=plan.download)
         self._holders = [
             Holder(device, sources, plan.out / f"{device.name.replace(':', '-')}.log") for device in devices
         ]
 
-    def document(self, *, complete: bool) -> DevicesDocument:
-        """Returns the document of what was measured so far."""
-        measured = [
+    def samples(self) -> Measurements:
+        measured = (
             holder.measured[case] for case in self._asked.cases for holder in self._holders if case in holder.measured
-        ]
-        impossible = [LeftOut(who=who, reason=reason) for who, reason in self._asked.without]
-        failed = (left_out for holder in self._holders for left_out in holder.left_out)
-        return Document(
-            command="devices",
-            created=self._created,
-            complete=complete,
-            provenance={
-                **self._provenance,
-                "backends": {holder.device.name: dict(holder.backend) for holder in self._holders},
-            },
-            plan=self._asked,
-            dataset=None if self._photos is None else self._photos.to_dict(),
-            samples=Measurements(cases=tuple(measured)),
-            left_out=(*impossible, *self._missing, *failed),
-            telemetry=self._recorder.trace,
         )
+        return Measurements(cases=tuple(measured))
+
+    def left_out(self) -> list[LeftOut]:
+        impossible = [LeftOut(who=who, reason=reason) for who, reason in self._asked.without]
+        return [*impossible, *self._left_out, *(left_out for holder in self._holders for left_out in holder.left_out)]
+
+    def document(self, *, complete: bool) -> DevicesDocument:
+        """Returns the document of what was measured so far, with the backend of each device."""
+        document = super().document(complete=complete)
+        backends = {holder.device.name: dict(holder.backend) for holder in self._holders}
+        provenance = {**document.provenance, "backends": backends}
+        return replace(document, provenance=provenance, telemetry=self._recorder.trace)
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Measures every case on every device.
@@ -132,7 +125,7 @@ class Run:
         except (JobRefused, ChildDied) as error:
             if holder.device.kind != "gpu":
                 raise UserError(f"{holder.device.name}: {error}", exit_code=3) from error
-            self._missing.append(LeftOut(who=holder.device.name, reason=str(error)))
+            self._left_out.append(LeftOut(who=holder.device.name, reason=str(error)))
             self._errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
             holder.kill()
             self._holders.remove(holder)
