@@ -34,23 +34,6 @@ def compared_images(config: PipelineConfig, source: ImageSource) -> np.ndarray:
         return np.concatenate([images for images, _ in loader.data.as_numpy_iterator()])
 
 
-def seconds_to_prepare(config: PipelineConfig, source: ImageSource) -> float:
-    """Returns the seconds per image that writing a pipeline's prepared copy, or its cache on disk, takes."""
-    source = source.take(PREPARED_IMAGES)
-    folder = scratch_folder(cache_root())
-    try:
-        copy = materialize(
-            source,
-            folder / "copy",
-            "raw" if config.cache == "disk" else config.storage,
-            config,
-            dtype="float32" if config.cache == "disk" else "uint8",
-        )
-    finally:
-        remove_scratch(folder)
-    return copy.seconds / source.images
-
-
 class TuneSession(Session):
     """Answers the tuner's requests, and those of every measurement."""
 
@@ -80,8 +63,20 @@ class TuneSession(Session):
             raise Refused(str(error)) from error
 
     def seconds_to_prepare(self, config: PipelineConfig) -> float:
-        """Returns the seconds per image that a pipeline needs before its first epoch."""
-        return seconds_to_prepare(config, self._source)
+        """Returns the seconds per image that writing a pipeline's prepared copy, or its cache on disk, takes."""
+        source = self._source.take(PREPARED_IMAGES)
+        folder = scratch_folder(cache_root())
+        try:
+            copy = materialize(
+                source,
+                folder / "copy",
+                "raw" if config.cache == "disk" else config.storage,
+                config,
+                dtype="float32" if config.cache == "disk" else "uint8",
+            )
+        finally:
+            remove_scratch(folder)
+        return copy.seconds / source.images
 
     def open_pipeline(self, text: str, model: str, memory_bytes: float, budget_s: float) -> None:
         """Calls the user's function that returns a pipeline, and gets ready to try remedies for it."""
