@@ -40,7 +40,8 @@ class Run(LabRun[Asked, Measurements]):
     command = "trainers"
 
     def __init__(self, plan: Plan, source: ImageSource, progress: Progress) -> None:
-        source = whole_steps(source, plan.asked.config.batch_size * plan.asked.trainers)
+        step_images = plan.asked.config.batch_size * plan.asked.trainers
+        source = take_whole(source, step_images, what="A step of all trainers", instead="a smaller --batch-size")
         super().__init__(plan.asked, progress, source.to_dict())
         self._source, self._out = source, plan.out
         self._asked_of_children = replace(plan.asked, model=plan.model)
@@ -106,12 +107,3 @@ class Run(LabRun[Asked, Measurements]):
     def kill(self) -> None:
         for trainers in self._trainers.values():
             trainers.kill()
-
-
-def whole_steps(source: ImageSource, step_images: int) -> ImageSource:
-    """Returns as many of the images as make whole steps of all trainers.
-
-    Raises:
-      UserError: if there are too few for one.
-    """
-    return take_whole(source, step_images, what="A step of all trainers", instead="a smaller --batch-size")

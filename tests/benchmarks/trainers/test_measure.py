@@ -17,7 +17,7 @@ from benchmarks.lab import command
 from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from benchmarks.lab.options import UserError
 from benchmarks.trainers import measure, processes
-from benchmarks.trainers.measure import Run, whole_steps
+from benchmarks.trainers.measure import Run
 from benchmarks.trainers.place import Place
 from benchmarks.trainers.plan import Plan
 from benchmarks.trainers.processes import Trainers, TrainersFailed
@@ -76,9 +76,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeChild.timeouts_s, FakeChild.models = set(), set()
 
 
-def a_run(photos, out, *subjects: str) -> Run:
+def a_run(photos, out, *subjects: str, batch_size: int = 1) -> Run:
     asked = a_trainers_document(*(a_measured_trainers(subject) for subject in subjects)).plan
-    asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=1))
+    asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=batch_size))
     plan = Plan(asked=asked, data=str(photos), model="/home/anna/net.keras", out=out)
     return Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
 
@@ -200,12 +200,11 @@ def test_without_jax_its_subjects_are_left_out(photos, tmp_path, monkeypatch):
     assert (left_out.who, left_out.reason) == ("one-jax", "JAX is not installed: pip install jax")
 
 
-def test_an_epoch_has_whole_steps_of_all_trainers(photos):
-    source = from_folder(photos)
-    assert whole_steps(source, 3).images == source.images // 3 * 3
+def test_an_epoch_has_whole_steps_of_all_trainers(photos, tmp_path):
+    assert a_run(photos, tmp_path, batch_size=3).document(complete=False).dataset["images"] == 36
 
 
-def test_too_few_photos_for_a_step_are_refused(photos):
-    source = from_folder(photos)
-    with pytest.raises(UserError, match=f"takes {source.images + 1} images, and there are {source.images}: give more"):
-        whole_steps(source, source.images + 1)
+def test_too_few_photos_for_a_step_are_refused(photos, tmp_path):
+    match = "^A step of all trainers takes 42 images, and there are 40: give more images, or a smaller --batch-size.$"
+    with pytest.raises(UserError, match=match):
+        a_run(photos, tmp_path, batch_size=21)
