@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,7 @@ class Inference:
 
         self._model.predict_function = predict_function
         try:
-            self._model.predict(_endless(self._one), steps=steps, verbose=0)
+            self._model.predict(((self._one,) for _ in itertools.count()), steps=steps, verbose=0)
         finally:
             self._model.predict_function = self._real
         return (ended_ns - began_ns) / (steps - _RAMP_STEPS) / 1e9
-
-
-def _endless(inputs: Any) -> Iterator[tuple[Any]]:
-    while True:
-        yield (inputs,)
