@@ -147,21 +147,15 @@ def _slower_epochs(result: Result) -> Finding | None:
 def _cause(first: Sequence[Sample], last: Sequence[Sample], slower_s: float) -> str:
     """Returns a clause: which part of an image's time grew most, and what else changed."""
 
-    def grew(values: Sequence[tuple[float, float]]) -> float:
-        return median([after for _, after in values]) - median([before for before, _ in values])
+    def grew(value_of: Callable[[Sample], float]) -> float:
+        return median([value_of(sample) for sample in last]) - median([value_of(sample) for sample in first])
 
-    pairs = list(zip(first, last, strict=True))
-    waits_s = grew([(before.wait_s_per_image, after.wait_s_per_image) for before, after in pairs])
-    steps_s = grew(
-        [
-            (before.s_per_image - before.wait_s_per_image, after.s_per_image - after.wait_s_per_image)
-            for before, after in pairs
-        ]
-    )
+    waits_s = grew(lambda sample: sample.wait_s_per_image)
+    steps_s = grew(lambda sample: sample.s_per_image - sample.wait_s_per_image)
     edges_s = slower_s - waits_s - steps_s
     parts = {"waiting for batches": waits_s, "the steps themselves": steps_s, "the edges of epochs": edges_s}
     name, most_s = max(parts.items(), key=lambda part: part[1])
-    return "; ".join([f"{min(most_s / slower_s, 1):.0%} of it is {name}", *_seen(pairs)])
+    return "; ".join([f"{min(most_s / slower_s, 1):.0%} of it is {name}", *_seen(list(zip(first, last, strict=True)))])
 
 
 def _seen(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
