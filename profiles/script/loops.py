@@ -6,7 +6,7 @@ import random
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from profiles import clock
 from profiles.devices import Device
-from profiles.script.completion import Completion, HostStep, on_device
+from profiles.script.completion import Completion, HostStep, settle
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.last_data import LastData, reference_to
 from profiles.script.loop_trial import HeldLoop
@@ -426,7 +426,7 @@ class Pass:
             return
         loop.left |= left
         if self._completion is not None:
-            self._settle(self._completion.take_all())
+            settle(self._tally, self._pending, self._completion.take_all())
         if self._settled_ns is not None:
             began_ns, count, traced_ns = self._settled_ns
             traces = traced_here()
@@ -474,17 +474,8 @@ class Pass:
         if not traced:
             loop.note_behind(waited_for=not results, fetch_ns=came_ns - asked_ns, wall_ns=now_ns - asked_ns)
         self._completion.add(results)
-        self._settle(self._completion.take())
+        settle(self._tally, self._pending, self._completion.take())
         return True
-
-    def _settle(self, done_ns: Sequence[int]) -> None:
-        """Adds the steps that the device has finished, at the given times."""
-        for moment_ns in done_ns:
-            step = self._pending.popleft()
-            times = on_device(step, self._tally.last_ns if self._tally.calls else None, moment_ns)
-            self._tally.add(
-                times.asked_ns, times.fetched_ns, times.done_ns, step.images, step.steps, traced=step.traced
-            )
 
 
 def _place(frame: Any) -> str | None:
