@@ -54,9 +54,9 @@ class Source(Protocol):
       reads_again: whether such data can be read again, for a table of stages.
     """
 
-    traces: bool
-    tries: bool
-    reads_again: bool
+    traces: bool = True
+    tries: bool = False
+    reads_again: bool = False
 
     def kind_of(self, data: Any) -> str:
         """Returns the kind of the data, in plain words: "a DataLoader (2 workers)"."""
@@ -66,12 +66,15 @@ class Source(Protocol):
 
     def workers_of(self, data: Any) -> int:
         """Returns how many workers make batches at the same time."""
+        return 0
 
     def copies(self, data: Any) -> Copies | None:
         """Returns what looks at a first pass for whether each worker gives all of the data; None where none can."""
+        return None
 
     def loop_kind(self) -> str:
         """Returns what kind of loop now begins: "a loop", "a loop without gradients"."""
+        return "a loop"
 
     def device(self) -> Device:
         """Returns the device that the steps compute on."""
@@ -84,6 +87,7 @@ class Source(Protocol):
 
     def step_notes(self) -> StepNotes | None:
         """Begins to note what a step runs, so that it can be run again; None where that cannot be noted."""
+        return None
 
     def unit_in(self, batch: Any) -> Unit:
         """Returns what a batch holds: images or other samples."""
