@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,8 @@ def sleep_until_ns(deadline_ns: int, _sleep: Callable[[float], None] = time.slee
 
 def cpu_ns() -> int:
     """Returns the CPU time of this process and its child processes, running and ended, in nanoseconds."""
-    total_s = 0.0
-    for child in psutil.Process(os.getpid()).children(recursive=True):
-        try:
-            times = child.cpu_times()
-        except psutil.Error:
-            continue
-        total_s += times.user + times.system
-    return time.process_time_ns() + gone_children_cpu_ns() + int(total_s * 1e9)
+    running_ns = _cpu_ns_of(psutil.Process(os.getpid()).children(recursive=True))
+    return time.process_time_ns() + gone_children_cpu_ns() + running_ns
 
 
 def gone_children_cpu_ns() -> int:
@@ -70,18 +65,20 @@ def _counted_twice(times: Any) -> float:
 
 def tree_cpu_ns(pid: int) -> int:
     """Returns the CPU time of another process and its running child processes, in nanoseconds; 0 if it has ended."""
-    total_s = 0.0
     try:
         root = psutil.Process(pid)
-        processes = [root, *root.children(recursive=True)]
+        return _cpu_ns_of([root, *root.children(recursive=True)])
     except psutil.Error:
         return 0
+
+
+def _cpu_ns_of(processes: Iterable[psutil.Process]) -> int:
+    """Returns the CPU time of processes, in nanoseconds; that of one that has ended meanwhile is left out."""
+    total_s = 0.0
     for process in processes:
-        try:
+        with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total_s += times.user + times.system
+            total_s += times.user + times.system
     return int(total_s * 1e9)
 
 

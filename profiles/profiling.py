@@ -16,8 +16,9 @@ from profiles.measure.measure import measure_samples
 from profiles.measure.schedule import ROUNDS
 from profiles.measure.windows import Windows
 from profiles.remedies import Need, Trial, gains_of
+from profiles.remedies.data import Data
 from profiles.remedies.fit_data import data_of, measure_with
-from profiles.remedies.turns import Data, Measure
+from profiles.remedies.turns import Measure
 from profiles.report.document import Document, now
 from profiles.report.measurements import (
     CALL,

@@ -16,6 +16,10 @@ import pytest
 import tensorflow as tf
 
 from profiles.devices import Device, parse_device
+from profiles.measure.measure import measure_samples
+from profiles.measure.schedule import ROUNDS
+from profiles.results.result import Result, summarise
+from profiles.statistics import median
 from tests.builders import MS
 
 # Marks tests that compare a measured figure with planted times. On a machine that others use as well such a test may
@@ -53,6 +57,13 @@ tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="uses tf.py
 
 def a_batch(images: int = IMAGES) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((images, 2, 2, 3), np.float32), np.zeros((images,), np.float32)
+
+
+def measure(data: Any, model: Any, *, device: str = "auto", rounds: int = ROUNDS, **settings: Any) -> Result:
+    """Returns the result of training a model on data; further settings are those of `measure_samples`."""
+    named = {"name": "data", **settings}
+    subject, samples, _ = measure_samples(data, model, device=device, rounds=rounds, **named)
+    return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
 
 
 def emulated(step_ms: float) -> Device:

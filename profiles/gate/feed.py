@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 
 from profiles import clock
@@ -16,7 +15,7 @@ from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from profiles.measure.batches import check_read_again, first_batches, is_fit_data
 from profiles.measure.measure import shapes
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
-from profiles.measure.windows import Windows
+from profiles.measure.windows import Windows, idle_windows
 from profiles.samples import Sample
 from profiles.stages.ahead import ahead_of
 from profiles.stages.tf_graph import CutError
@@ -71,8 +70,11 @@ class Feed:
         check_read_again(self.data)
         self._fed = self.data if repeated is None else repeated
         self._ramp_steps = 1
-        self.windows = Windows(model or _smallest_model(), device or CPU)
-        self.windows.prepare(shapes(first_batches(self.data)) if self._train else [_smallest_batch()])
+        if model is None:
+            self.windows = idle_windows(device or CPU)
+        else:
+            self.windows = Windows(model, device or CPU)
+            self.windows.prepare(shapes(first_batches(self.data)))
         # The first epoch may be slower, because it fills caches; the second tells how long an epoch takes from then on.
         self._epochs = self._calls_of_fit = 1
         self.images_served = self._sample().epoch_images
@@ -131,14 +133,3 @@ def _ahead_of(data: Any) -> Ahead:
         return ahead_of(data)
     except CutError:  # this TensorFlow does not let its graphs be read
         return ahead_of_workers(data)
-
-
-def _smallest_model() -> Any:
-    """Returns a model for `Windows`, which needs one; it takes no step where the feed alone is measured."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse", jit_compile=False)
-    return model
-
-
-def _smallest_batch() -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((1, 1), np.float32), np.zeros((1,), np.float32)

@@ -10,25 +10,23 @@ from profiles.devices import Device, parse_device
 from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from profiles.measure.backends import check_device, device_here
 from profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
-from profiles.measure.schedule import LOADER_ROUNDS, ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
+from profiles.measure.schedule import LOADER_ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
 from profiles.measure.windows import Windows
-from profiles.results.result import Result, summarise
 from profiles.results.subject import Subject
 from profiles.samples import Sample
-from profiles.statistics import median
 
 
-def measure(
+def measure_samples(
     data: Any,
     model: Any,
     *,
-    device: str | Device = "auto",
-    rounds: int = ROUNDS,
-    name: str = "data",
+    device: str | Device,
+    rounds: int,
+    name: str,
     ahead: Ahead | None = None,
     class_weight: Mapping[int, float] | None = None,
-) -> Result:
-    """Measures how much of training `model` on `data` is loading and how much compute.
+) -> tuple[Subject, list[Sample], Windows]:
+    """Measures training `model` on `data`, the model alone, and the loader alone.
 
     Trains the model for some epochs of the data, which changes weights, optimizer and metrics. To keep a model, measure
     a copy (`keras.models.clone_model`).
@@ -44,35 +42,6 @@ def measure(
       ahead: how far the loader works ahead of the model. Unless given, as far as a PyDataset's workers do; other data
         not at all. `profiles.stages.ahead` reads it from the graph of a tf.data.Dataset.
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
-    Returns:
-      The result, with its raw samples.
-    Raises:
-      ValueError: if the data or the model cannot be measured.
-    """
-    subject, samples, _ = measure_samples(
-        data,
-        model,
-        device=device,
-        rounds=rounds,
-        name=name,
-        ahead=ahead,
-        class_weight=class_weight,
-    )
-    return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))
-
-
-def measure_samples(
-    data: Any,
-    model: Any,
-    *,
-    device: str | Device,
-    rounds: int,
-    name: str,
-    ahead: Ahead | None = None,
-    class_weight: Mapping[int, float] | None = None,
-) -> tuple[Subject, list[Sample], Windows]:
-    """Measures as `measure` does, without deriving a result.
-
     Returns:
       The subject, its raw samples, and the windows that measured them, for further measurements.
     Raises:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import numpy as np
 
 from profiles import clock
 from profiles.devices import Device
@@ -445,6 +446,15 @@ class Windows:
         finally:
             if self._real is not None:
                 self.model.train_function = self._real
+
+
+def idle_windows(device: Device) -> Windows:
+    """Returns windows of a model that takes no step on the data. Its initial zeros change no random state."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(optimizer="sgd", loss="mse", jit_compile=False)
+    windows = Windows(model, device)
+    windows.prepare([(np.zeros((1, 1), np.float32), np.zeros((1,), np.float32))])
+    return windows
 
 
 def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int) -> Sample:

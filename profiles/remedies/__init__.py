@@ -1,5 +1,6 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
+from profiles.remedies.data import Failed
 from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from profiles.remedies.gains import (
     EQUAL_RATIO,
@@ -14,7 +15,7 @@ from profiles.remedies.gains import (
 from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
 from profiles.remedies.room import Room, room_here
 from profiles.remedies.trial import Trial
-from profiles.remedies.turns import Failed, Turns
+from profiles.remedies.turns import Turns
 
 __all__ = [
     "AS_WRITTEN",

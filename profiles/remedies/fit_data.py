@@ -13,12 +13,13 @@ import numpy as np
 from profiles.measure.ahead import ramp_of
 from profiles.measure.batches import FitData, is_fit_data
 from profiles.measure.windows import Windows
+from profiles.remedies.data import Failed
 from profiles.remedies.edits import TooInvolved, call_at, source_of
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from profiles.remedies.loop_data import MADE_ANEW, is_loop_data, loop_data
 from profiles.remedies.remedy import Need
 from profiles.remedies.room import Room, room_here
-from profiles.remedies.turns import Failed, Measure
+from profiles.remedies.turns import Measure
 from profiles.samples import Sample
 from profiles.stages.ahead import ahead_of
 from profiles.stages.places import Place

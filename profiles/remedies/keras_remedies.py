@@ -15,10 +15,10 @@ import numpy as np
 import unstall
 from profiles.measure.ahead import ahead_of_workers, has_workers
 from profiles.measure.batches import FitData, batch_images
+from profiles.remedies.data import Data, Failed
 from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import Comparison, Readings, compare
+from profiles.remedies.equality import Comparison, compare
 from profiles.remedies.remedy import PREFETCH, TUNER, Edit, Need, Remedy, Untried
-from profiles.remedies.turns import Failed
 from profiles.stages.places import Place
 
 # Batches that are compared.
@@ -29,8 +29,8 @@ _QUEUE_PER_WORKER = 4
 _BATCH_LIMIT_S = 30.0
 
 
-class PyDatasetData:
-    """A PyDataset, or one of Keras' old generators, as `profiles.remedies.turns.Data`.
+class PyDatasetData(Data):
+    """A PyDataset, or one of Keras' old generators.
 
     Args:
       dataset: what was given to `fit`.
@@ -42,57 +42,33 @@ class PyDatasetData:
       Failed: if the dataset has no end, or no batch.
     """
 
-    scaled = False
-    stages: tuple[str, ...] = ()
-
     def __init__(
         self, dataset: Any, *, needs: Collection[Need], calls: int, place: Place | None = None, name: str | None = None
     ) -> None:
+        super().__init__()
         if dataset.num_batches is None:
             raise Failed("the data have no end")
         if not dataset.num_batches:
             raise Failed("the data have no batch")
         self._dataset = dataset
         self._place, self._name = place, name
-        self.untried: list[Untried] = []
         is_tuned = keras.backend.backend() == "tensorflow" and not has_workers(dataset)
         self.edges_by = TUNER if is_tuned else None
         self._number = int(dataset.num_batches)
-        self.epoch_batches: float | None = float(self._number)
-        self.epoch_images: float | None = float(self._number * batch_images(dataset[0]))
-        self._readings = Readings(self._first_batches)
+        self.epoch_batches = float(self._number)
+        self.epoch_images = float(self._number * batch_images(dataset[0]))
         self.remedies = self._find(frozenset(needs), max(2, calls))
-
-    def is_whole(self, batches: int) -> bool:
-        return batches >= self._number
-
-    def fits(self, names: Sequence[str]) -> bool:
-        """Whether these remedies can be combined: each sets the workers."""
-        return len(names) < 2
 
     def ahead(self, names: Sequence[str]) -> int:
         """Returns how many batches the queue holds with these remedies; none without workers."""
         return ahead_of_workers(self.built(names, 1)).buffered_batches
 
-    def built(self, names: Sequence[str], batches: int) -> Any:
-        return _Part(self._dataset, min(batches, self._number), **self._settings(names))
-
-    def whole(self, names: Sequence[str]) -> Any:
-        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
-        return _Part(self._dataset, None, **self._settings(names))
-
-    def compared(self, names: Sequence[str]) -> Comparison:
-        """Compares batches that workers made with those that this thread makes."""
-        return self._readings.compared(names)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self._readings.notes
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to remove."""
+    def built(self, names: Sequence[str], batches: float) -> Any:
+        part = None if math.isinf(batches) else min(int(batches), self._number)
+        return _Part(self._dataset, part, **self._settings(names))
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
+        """Returns the first batches: as workers make them, or as this thread makes them without remedies."""
         part, settings = self.built(names, _COMPARED_BATCHES), self._settings(names)
         if not names:
             return [part[index] for index in range(part.num_batches)]
@@ -234,8 +210,8 @@ def _is_sliced_as_it_is(part: Any) -> bool:
     return all(isinstance(leaf, np.ndarray) and _as_keras_has_them(leaf).dtype == leaf.dtype for leaf in parts)
 
 
-class ArrayData:
-    """Arrays that were given to `fit`, as `profiles.remedies.turns.Data`.
+class ArrayData(Data):
+    """Arrays that were given to `fit`.
 
     Args:
       arguments: of `fit`: `x`, `y`, `sample_weight`, `batch_size`, `shuffle`.
@@ -246,8 +222,7 @@ class ArrayData:
       Failed: if the backend is not TensorFlow, or an array has another length than the first.
     """
 
-    scaled, edges_by = False, TUNER
-    stages: tuple[str, ...] = ()
+    edges_by = TUNER
 
     def __init__(
         self,
@@ -257,6 +232,7 @@ class ArrayData:
         place: Place | None = None,
         edits: bool = True,
     ) -> None:
+        super().__init__()
         if keras.backend.backend() != "tensorflow":
             raise Failed("arrays are fed in another way on TensorFlow only")
         given = [arguments.get(name) for name in ("x", "y", "sample_weight")]
@@ -275,36 +251,21 @@ class ArrayData:
         self._shuffles = bool(arguments.get("shuffle", True))
         self._place = place
         self._edits = edits and all(map(_is_sliced_as_it_is, given))
-        self.untried: list[Untried] = []
-        self.notes: tuple[str, ...] = ()
-        self.epoch_images: float | None = float(self._samples)
-        self.epoch_batches: float | None = float(math.ceil(self._samples / self._batch_size))
-        self.remedies: tuple[Remedy, ...] = (
-            self._find() if frozenset(needs) & {"waiting", "interference", "edges"} else ()
-        )
-
-    def is_whole(self, batches: int) -> bool:
-        return batches * self._batch_size >= self._samples
-
-    def fits(self, names: Sequence[str]) -> bool:
-        """Whether these remedies can be combined: there is one."""
-        return len(names) < 2
+        self.epoch_images = float(self._samples)
+        self.epoch_batches = float(math.ceil(self._samples / self._batch_size))
+        self.remedies = self._find() if frozenset(needs) & {"waiting", "interference", "edges"} else ()
 
     def ahead(self, names: Sequence[str]) -> int:
         """Returns how many batches lie ready at most; Keras' own dataset of arrays has as many."""
         return PREFETCH
 
-    def built(self, names: Sequence[str], batches: int) -> Any:
-        samples = min(self._samples, batches * self._batch_size)
+    def built(self, names: Sequence[str], batches: float) -> Any:
+        samples = int(min(self._samples, batches * self._batch_size))
         parts = keras.tree.map_structure(lambda leaf: leaf[:samples], self._arrays)
         if names:
             return self._dataset(parts, samples, seed=None)
         named = dict(zip(("x", "y", "sample_weight"), parts, strict=False))
         return FitData(arguments={**named, "batch_size": self._batch_size, "shuffle": self._shuffles})
-
-    def whole(self, names: Sequence[str]) -> Any:
-        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
-        return self.built(names, self._samples)
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares the batches with those of the arrays, which the remedy cuts and shuffles as Keras does."""
@@ -317,9 +278,6 @@ class ArrayData:
         ours = [batch_from(first) for first in range(0, samples, self._batch_size)]
         made = self._dataset(parts, samples, seed=1)
         return compare(ours, [keras.tree.map_structure(np.asarray, batch) for batch in made])
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to remove."""
 
     def _dataset(self, parts: Any, samples: int, *, seed: int | None) -> Any:
         import tensorflow as tf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from profiles.remedies.data import Data, Failed
 from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import Comparison, Readings, compare
+from profiles.remedies.equality import compare
 from profiles.remedies.remedy import Edit, Need, Remedy, Untried
-from profiles.remedies.turns import Failed
 from profiles.stages.places import place_of
 
 # Batches that are compared, and how many each worker has ready with the remedy "more-ready", and by PyTorch's default.
@@ -41,8 +42,8 @@ _KEPT = (
 _SIDE = 256
 
 
-class LoaderData:
-    """A DataLoader, as `profiles.remedies.turns.Data`.
+class LoaderData(Data):
+    """A DataLoader.
 
     Args:
       loader: of the script.
@@ -52,15 +53,9 @@ class LoaderData:
       pins: whether the loop trains on a GPU, so that pinned memory may help.
       anew: whether the script makes the loader anew for each epoch, so that no workers can stay.
 
-    Attributes:
-      stands_in: says what takes the place of the script's steps; None for the script's own.
-
     Raises:
       Failed: if the loader has no length.
     """
-
-    scaled = False
-    stages: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -72,28 +67,22 @@ class LoaderData:
         pins: bool = False,
         anew: bool = False,
     ) -> None:
+        super().__init__()
         self._loader = loader
         try:
             self._number = len(loader)
         except TypeError as error:
             raise Failed("the loader has no length") from error
-        self.untried: list[Untried] = []
-        self.stands_in: str | None = None
         starts_anew = bool(loader.num_workers) and not loader.persistent_workers
         self.edges_by = "workers that start anew" if starts_anew else None
-        self.epoch_batches: float | None = float(self._number)
+        self.epoch_batches = float(self._number)
         self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
-        self._readings = Readings(self._first_batches)
         self._changed: dict[str, dict[str, Any]] = {}
         self._place = place_of(loader)
         self._anew = anew
         self.remedies = self._find(frozenset(needs), max(1, calls), pins)
 
-    def is_whole(self, batches: int) -> bool:
-        return batches >= self._number
-
     def fits(self, names: Sequence[str]) -> bool:
-        """Whether these remedies can be combined."""
         return len({"workers", "more-workers", "fewer-workers"} & set(names)) < 2
 
     def ahead(self, names: Sequence[str]) -> int:
@@ -101,7 +90,7 @@ class LoaderData:
         settings = self._settings(names)
         return _ready(settings["num_workers"], settings["prefetch_factor"])
 
-    def built(self, names: Sequence[str], batches: int | None) -> Any:
+    def built(self, names: Sequence[str], batches: float) -> Any:
         settings = self._settings(names)
         if not settings.get("num_workers"):
             settings |= {"prefetch_factor": None, "persistent_workers": False}
@@ -116,23 +105,6 @@ class LoaderData:
             return DataLoader(self._loader.dataset, batch_size=None, sampler=sampler, **settings)
         return DataLoader(self._loader.dataset, batch_sampler=_first(self._loader.batch_sampler, batches), **settings)
 
-    def whole(self, names: Sequence[str]) -> Any:
-        """Returns the loader of whole epochs with these remedies, to be used in the place of the user's.
-
-        Its epochs are as long as those of the sampler, whose length may change.
-        """
-        return self.built(names, None)
-
-    def compared(self, names: Sequence[str]) -> Comparison:
-        return self._readings.compared(names)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (*((self.stands_in,) if self.stands_in else ()), *self._readings.notes)
-
-    def close(self) -> None:
-        """Does nothing: there is nothing to remove."""
-
     def _settings(self, names: Sequence[str]) -> dict[str, Any]:
         settings = {name: getattr(self._loader, name) for name in _KEPT if hasattr(self._loader, name)}
         for name in names:
@@ -140,7 +112,6 @@ class LoaderData:
         return settings
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
-        """Returns the first batches of an epoch, in an order that comes again."""
         with _states_put_back(self._loader):
             torch.default_generator.manual_seed(0)
             loader = self.built(names, min(_COMPARED_BATCHES, self._number))
@@ -236,8 +207,9 @@ def _states_put_back(loader: Any) -> Iterator[None]:
             generator.set_state(state)
 
 
-def _first(sampler: Any, batches: int | None) -> Any:
-    return sampler if batches is None else _First(sampler, batches)
+def _first(sampler: Any, batches: float) -> Any:
+    """Returns what gives the first batches of a sampler; for a whole epoch the sampler, whose length may change."""
+    return sampler if math.isinf(batches) else _First(sampler, int(batches))
 
 
 class _First:

@@ -13,9 +13,9 @@ from typing import Any
 
 from profiles import clock
 from profiles.machine.others import Others
+from profiles.remedies.data import Failed
 from profiles.remedies.remedy import Need
 from profiles.remedies.room import room_here
-from profiles.remedies.turns import Failed
 from profiles.samples import Sample
 from profiles.unit import images_in
 

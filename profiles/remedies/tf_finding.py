@@ -171,7 +171,7 @@ class Finder:
         if ranks.keys() & {"waiting", "interference"} and not self._costs:
             self._costs = self._timed()
         of_loading: tuple[Need, ...] = ("waiting", "interference")
-        finders: tuple[tuple[Callable[[], list[Remedy]], tuple[Need, ...]], ...] = (
+        finders: tuple[tuple[Callable[[], Remedy | None], tuple[Need, ...]], ...] = (
             (self._cache_before_drawing, ("drawn once", *of_loading)),
             (self._cache, of_loading),
             (self._batches_first, of_loading),
@@ -190,7 +190,7 @@ class Finder:
         finds = [find for _, find in sorted(called, key=lambda one: one[0])]
         # Order by readiness gains least of all.
         finds += [self._any_order] if "waiting" in ranks else []
-        return tuple(remedy for find in finds for remedy in find())
+        return tuple(remedy for find in finds if (remedy := find()) is not None)
 
     def _settings_of(self, shuffles: Sequence[int]) -> dict[str, Any]:
         """Returns the seed and the like of the largest of some shuffles, for the one that takes their place."""
@@ -309,7 +309,7 @@ class Finder:
 
     # Parallel calls, prefetch, order
 
-    def _parallel(self) -> list[Remedy]:
+    def _parallel(self) -> Remedy | None:
         calls = self.calls
         found = self.found.sequential = [
             at
@@ -320,70 +320,62 @@ class Finder:
             and self._matters(at)
         ]
         if not found or calls < 2:
-            return []
+            return None
         code = f"num_parallel_calls={calls}"
-        return [
-            self._remedy(
-                "parallel",
-                f"{self._names(found)} in {calls} calls at once",
-                code,
-                "other draws" if self._makes_draws(found) else "identical",
-                self._edits(found, "argument", code),
-                at=found[-1],
-            )
-        ]
+        return self._remedy(
+            "parallel",
+            f"{self._names(found)} in {calls} calls at once",
+            code,
+            "other draws" if self._makes_draws(found) else "identical",
+            self._edits(found, "argument", code),
+            at=found[-1],
+        )
 
-    def _pool(self) -> list[Remedy]:
+    def _pool(self) -> Remedy | None:
         found = self.found.waiting = [
             at
             for at, node in enumerate(self._nodes)
             if node.kind in ("map", "interleave") and self._is_own(at) and self._waits(at)
         ]
         if not found:
-            return []
+            return None
         cores = self.calls
         waits_ratio = max((self._costs[at].waits_ratio for at in found if at in self._costs), default=0.0)
         least = cores / max(1 - waits_ratio, 0.01)
         calls = self.found.pool_calls = self._given_calls or min(_MOST_CALLS, max(2 * cores, math.ceil(least)))
         code, option = f"num_parallel_calls={calls}", f"threading.private_threadpool_size = {calls}"
-        return [
-            self._remedy(
-                "pool",
-                f"{self._names(found)}, which waits, in {calls} calls at once, on as many threads",
-                f"{code}, options.{option}",
-                "other draws" if self._makes_draws(found) else "identical",
-                _only_with(self._edit(self._last, "option", option), self._edits(found, "argument", code)),
-                at=found[-1],
-                calls=calls,
-            )
-        ]
+        return self._remedy(
+            "pool",
+            f"{self._names(found)}, which waits, in {calls} calls at once, on as many threads",
+            f"{code}, options.{option}",
+            "other draws" if self._makes_draws(found) else "identical",
+            _only_with(self._edit(self._last, "option", option), self._edits(found, "argument", code)),
+            at=found[-1],
+            calls=calls,
+        )
 
-    def _prefetch(self) -> list[Remedy]:
+    def _prefetch(self) -> Remedy | None:
         if any(self._nodes[at].kind == "prefetch" for at in (self._last, *self._nodes[self._last].inputs)):
-            return []
+            return None
         code = f".prefetch({PREFETCH})"
         text = "batches made while the model trains"
-        return [
-            self._remedy("prefetch", text, code, "identical", self._edit(self._last, "behind", code), at=self._last)
-        ]
+        return self._remedy("prefetch", text, code, "identical", self._edit(self._last, "behind", code), at=self._last)
 
-    def _any_order(self) -> list[Remedy]:
+    def _any_order(self) -> Remedy | None:
         calls = [written(node.dataset) for node in self._nodes if node.kind != "prefetch"]
         if not any(own or autotuned for own, _, autotuned in calls) or self._dataset.options().deterministic is False:
-            return []
+            return None
         option = "deterministic = False"
-        return [
-            self._remedy(
-                "any-order",
-                "elements in the order in which they are ready",
-                f"options.{option}",
-                "other order",
-                self._edit(self._last, "option", option),
-                at=self._last,
-            )
-        ]
+        return self._remedy(
+            "any-order",
+            "elements in the order in which they are ready",
+            f"options.{option}",
+            "other order",
+            self._edit(self._last, "option", option),
+            at=self._last,
+        )
 
-    def _batches_first(self) -> list[Remedy]:
+    def _batches_first(self) -> Remedy | None:
         """Looks for maps right in front of a `batch` whose function takes batches as well."""
         for at, node in enumerate(self._nodes):
             readers = [number for number, reader in enumerate(self._nodes) if at in reader.inputs]
@@ -396,19 +388,17 @@ class Finder:
                 if _specs(made) == _specs(batch):
                     self.found.pairs[at] = readers[0]
         if not self.found.pairs:
-            return []
+            return None
         (at, reader), *_ = self.found.pairs.items()
         size = batch_size_of(self._nodes[reader].dataset)
-        return [
-            self._remedy(
-                "batches-first",
-                f"{self._names(self.found.pairs)} on whole batches",
-                f".batch({size}).map({self._nodes[at].name})",
-                "other draws" if random_in(self._nodes[at].dataset) else "close",
-                self._swaps(),
-                at=at,
-            )
-        ]
+        return self._remedy(
+            "batches-first",
+            f"{self._names(self.found.pairs)} on whole batches",
+            f".batch({size}).map({self._nodes[at].name})",
+            "other draws" if random_in(self._nodes[at].dataset) else "close",
+            self._swaps(),
+            at=at,
+        )
 
     def _swaps(self) -> list[Edit]:
         """Returns the edits that put each map behind its `batch`; none where a place is not known."""
@@ -422,29 +412,27 @@ class Finder:
 
     # Epoch edges
 
-    def _tuner_off(self) -> list[Remedy]:
+    def _tuner_off(self) -> Remedy | None:
         if self._dataset.options().autotune.enabled is False:
-            return []
+            return None
         edits: list[Edit] = []
         for at, node in enumerate(self._nodes):
             if written(node.dataset)[2] and node.kind != "prefetch":
                 edits += self._edit(at, "argument", f"num_parallel_calls={self.calls}")
         option = "autotune.enabled = False"
-        return [
-            self._remedy(
-                "tuner-off",
-                f"tf.data's tuner off, and {self.calls} parallel calls in the place of AUTOTUNE",
-                f"options.{option}",
-                "identical",
-                _only_with(self._edit(self._last, "option", option), edits),
-                at=self._last,
-                ends_edges=True,
-            )
-        ]
+        return self._remedy(
+            "tuner-off",
+            f"tf.data's tuner off, and {self.calls} parallel calls in the place of AUTOTUNE",
+            f"options.{option}",
+            "identical",
+            _only_with(self._edit(self._last, "option", option), edits),
+            at=self._last,
+            ends_edges=True,
+        )
 
-    def _repeat(self, batches: float | None) -> list[Remedy]:
+    def _repeat(self, batches: float | None) -> Remedy | None:
         if batches is None or not self._part.length_known or batches != int(batches):
-            return []
+            return None
         steps = f"steps_per_epoch={int(batches)}"
         code, text = f".repeat(), and fit(..., {steps})", "one iterator for all epochs"
         edits = (
@@ -455,9 +443,9 @@ class Finder:
                 Edit(place=self._fit_place, kind="argument", text=steps),
             )
         )
-        return [self._remedy("repeat", text, code, "identical", edits, at=self._last, ends_edges=True)]
+        return self._remedy("repeat", text, code, "identical", edits, at=self._last, ends_edges=True)
 
-    def _shuffle_first(self) -> list[Remedy]:
+    def _shuffle_first(self) -> Remedy | None:
         """Looks for shuffles that hold what the pipeline has made, and that can stand at its source instead."""
         found = []
         for at in self._chain:
@@ -465,40 +453,38 @@ class Finder:
             if self._nodes[at].kind == "shuffle" and self._is_own(at) and "map" in before and "batch" not in before:
                 found.append(at)
         if not found or not self._can_be_cut(self._part.at) or math.isinf(self._part.elements):
-            return []
+            return None
         self.found.late_shuffles = found
         self.found.late_as = self._settings_of(found)
         code = _shuffle_code(max(map(self.size_of, found)), self.found.late_as)
-        return [
-            self._remedy(
-                "shuffle-first",
-                f"the shuffle in front of `{self._nodes[self._chain[0]].name}`, so that little is made before "
-                "the first batch",
-                f"{code} right behind the source",
-                "other order",
-                _only_with(self._edit(self._part.at, "behind", code), self._edits(found, "remove", "")),
-                at=found[0],
-            )
-        ]
+        return self._remedy(
+            "shuffle-first",
+            f"the shuffle in front of `{self._nodes[self._chain[0]].name}`, so that little is made before "
+            "the first batch",
+            f"{code} right behind the source",
+            "other order",
+            _only_with(self._edit(self._part.at, "behind", code), self._edits(found, "remove", "")),
+            at=found[0],
+        )
 
     # Caches
 
-    def _cache(self) -> list[Remedy]:
+    def _cache(self) -> Remedy | None:
         """Looks for the last place in front of anything random, with everything costly in front of it."""
         if math.isinf(self._part.elements):
             self.untried.append(Untried(name="cache", reason="the pipeline has no end, or none was found"))
-            return []
+            return None
         if self._uncached is not None:
             self.untried.append(Untried(name="cache", reason=self._uncached))
-            return []
+            return None
         if self._part.held_by is not None:
             self.untried.append(Untried(name="cache", reason=f"{self._part.held_by} gives each epoch other elements"))
-            return []
+            return None
         place, why = self._cache_place()
         if place is None:
             if why:
                 self.untried.append(Untried(name="cache", reason=why))
-            return []
+            return None
         self.found.cache_at = place
         shuffles = [at for at in self._chain if at < place and self._nodes[at].kind == "shuffle"]
         self.found.moved = [at for at in shuffles if self._is_own(at)]
@@ -516,7 +502,7 @@ class Finder:
             more = ", and more than the disk has room for" if no_room else ""
             self.untried.append(Untried(name="cache", reason=too_large + more))
             if no_room:
-                return []
+                return None
         self.found.from_disk = on_disk and not self._room.holds_pages_of(size_bytes)
         calls = ['.cache("train.cache")' if on_disk else ".cache()"]
         calls += [_shuffle_code(self.found.shuffled, self.found.shuffled_as)] if shuffles else []
@@ -528,19 +514,17 @@ class Finder:
                 *self._edits(self.found.moved, "remove", ""),
             ],
         )
-        return [
-            self._remedy(
-                "cache-on-disk" if on_disk else "cache",
-                self._cache_text(place, size_bytes, shuffled=bool(shuffles)),
-                f"{''.join(calls)} behind {self._nodes[place].name}",
-                "other order" if shuffles else "identical",
-                edits,
-                at=place,
-                memory_bytes=0 if on_disk else size_bytes,
-                disk_bytes=size_bytes if on_disk else 0,
-                warms_up=True,
-            )
-        ]
+        return self._remedy(
+            "cache-on-disk" if on_disk else "cache",
+            self._cache_text(place, size_bytes, shuffled=bool(shuffles)),
+            f"{''.join(calls)} behind {self._nodes[place].name}",
+            "other order" if shuffles else "identical",
+            edits,
+            at=place,
+            memory_bytes=0 if on_disk else size_bytes,
+            disk_bytes=size_bytes if on_disk else 0,
+            warms_up=True,
+        )
 
     def _cache_text(self, place: int, size_bytes: int, *, shuffled: bool) -> str:
         behind = [node.name for node in self._nodes[place + 1 :] if node.kind not in ("prefetch", "shuffle")]
@@ -642,11 +626,11 @@ class Finder:
             sizes.append(sum(_size_bytes(part) for part in tf.nest.flatten(element, expand_composites=True)))
         return int(np.mean(sizes) * elements) if sizes else 0
 
-    def _cache_before_drawing(self) -> list[Remedy]:
+    def _cache_before_drawing(self) -> Remedy | None:
         """Looks for a cache behind random operations, which can stand in front of them."""
         frozen = random_before_cache(self._dataset)
         if not frozen:
-            return []
+            return None
         name = "cache-before-drawing"
         caches = [at for at, node in enumerate(self._nodes) if node.kind == "cache" and not node.inputs]
         inner: list[Node] = []
@@ -660,7 +644,7 @@ class Finder:
                 f"{frozen[0]} is frozen by the cache behind it, and only a chain of maps between them is understood"
             )
             self.untried.append(Untried(name=name, reason=reason))
-            return []
+            return None
         at = caches[0]
         self.found.frozen = (at, inner, first)
         before = place_of(inner[first - 1].dataset)
@@ -669,17 +653,15 @@ class Finder:
             edits = [*edits, Edit(place=before, kind="behind", text=".cache()")]
         else:
             edits = []
-        return [
-            self._remedy(
-                name,
-                f"the cache in front of `{inner[first].name}`, so that each epoch draws anew",
-                f".cache() in front of {inner[first].name}",
-                "other draws",
-                edits,
-                at=at,
-                warms_up=True,
-            )
-        ]
+        return self._remedy(
+            name,
+            f"the cache in front of `{inner[first].name}`, so that each epoch draws anew",
+            f".cache() in front of {inner[first].name}",
+            "other draws",
+            edits,
+            at=at,
+            warms_up=True,
+        )
 
 
 def _has_twin(node: Node, pipeline: Sequence[Node]) -> bool:

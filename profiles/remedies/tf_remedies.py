@@ -22,12 +22,11 @@ import tensorflow as tf
 from profiles.machine import PageCacheError, drop
 from profiles.measure.ahead import ramp_of
 from profiles.measure.batches import FitData, batch_images
-from profiles.remedies.equality import Comparison, Readings
+from profiles.remedies.data import WHOLE, Data, Failed
 from profiles.remedies.remedy import PREFETCH, TUNER, Need
 from profiles.remedies.room import Room
 from profiles.remedies.tf_finding import CACHES, Finder, as_arrays
 from profiles.remedies.tf_part import EpochPart
-from profiles.remedies.turns import Failed
 from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
 from profiles.stages.ahead import ahead_of
 from profiles.stages.places import Place
@@ -37,12 +36,10 @@ from profiles.stages.tf_model import written
 _COMPARED_BATCHES = 8
 # Sides of the matrices whose product is a unit of computing, on all threads of TensorFlow or on one.
 _SIDE, _SMALL_SIDE = 256, 64
-# As many batches as the epoch has, also where it has no end.
-_WHOLE = math.inf
 
 
-class TfData:
-    """A tf.data pipeline of batches, as `profiles.remedies.turns.Data`.
+class TfData(Data):
+    """A tf.data pipeline of batches.
 
     Args:
       dataset: what was given to `fit`.
@@ -53,9 +50,6 @@ class TfData:
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
       epoch_batches: of an epoch in the script, where tf.data does not know their number.
       place: of the call of `fit`; None where it is not known.
-
-    Attributes:
-      stands_in: says what takes the place of the script's steps; None for the script's own.
 
     Raises:
       Failed: if the pipeline cannot be taken apart or built again, or gives no batch.
@@ -73,11 +67,10 @@ class TfData:
         epoch_batches: int | None = None,
         place: Place | None = None,
     ) -> None:
+        super().__init__()
         self._dataset = dataset
         self.edges_by = TUNER if dataset.options().autotune.enabled is not False else None
-        self.stands_in: str | None = None
         self._folder: Path | None = None
-        self._readings = Readings(self._first_batches)
         try:
             self._nodes = nodes(dataset, needs="trying remedies needs")
             rebuilt(self._nodes, calls=room.calls)
@@ -114,7 +107,6 @@ class TfData:
         return self._part.held_by
 
     def fits(self, names: Sequence[str]) -> bool:
-        """Whether these remedies can be combined."""
         chosen, caches = set(names), set(names) & set(CACHES)
         found = self._finder.found
         if len(caches) > 1 or ("shuffle-first" in chosen and caches):
@@ -133,13 +125,6 @@ class TfData:
         except (TypeError, ValueError) as error:
             raise Failed(f"it cannot be built: {error}") from error
 
-    def whole(self, names: Sequence[str]) -> Any:
-        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
-        return self.built(names, _WHOLE)
-
-    def compared(self, names: Sequence[str]) -> Comparison:
-        return self._readings.compared(names)
-
     def close(self) -> None:
         """Removes caches on disk, and what is in them."""
         if self._folder is not None:
@@ -147,9 +132,8 @@ class TfData:
             self._folder = None
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
-        """Returns the first batches of an epoch, in an order that comes again."""
         whole = self._part.held_by is not None
-        data = self._built(frozenset(names), _WHOLE if whole else _COMPARED_BATCHES, seeded=True)
+        data = self._built(frozenset(names), WHOLE if whole else _COMPARED_BATCHES, seeded=True)
         steps = _COMPARED_BATCHES
         if isinstance(data, FitData):
             data, steps = data.arguments["x"], min(steps, data.arguments["steps_per_epoch"])

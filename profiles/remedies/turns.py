@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from profiles import clock
 from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
+from profiles.remedies.data import Data, Failed
 from profiles.remedies.edits import reads_as
 from profiles.remedies.equality import Broken, Comparison
 from profiles.remedies.gains import EQUAL_RATIO, gains_of
@@ -42,63 +43,6 @@ _TIMES_AHEAD = 3
 # Epochs of warm-up of each contender. The first one may fill a cache; where none does and it takes this long, it is the
 # only one.
 _WARMUPS, _LONG_S = 2, 1.0
-
-
-class Failed(Exception):
-    """Data cannot be built or read; the message says why, in one line."""
-
-
-class Data(Protocol):
-    """The data of a `fit` or loop, which can be built again with remedies.
-
-    Attributes:
-      remedies: that can be tried, the most promising first.
-      untried: those that cannot, and why.
-      stages: names of the stages; empty where these are not known.
-      epoch_batches: of an epoch in real use; None where that is not known.
-      epoch_images: the same in images.
-      scaled: whether a part of an epoch is the whole at a smaller scale, its edges included.
-      edges_by: what takes time at the edges of the script's epochs of which measured ones show too little: tf.data's
-        tuner, or workers that start anew; None where nothing does.
-      notes: what a reader of the rates must know.
-    """
-
-    @property
-    def remedies(self) -> Sequence[Remedy]: ...
-    @property
-    def untried(self) -> Sequence[Untried]: ...
-    @property
-    def stages(self) -> tuple[str, ...]: ...
-    @property
-    def epoch_batches(self) -> float | None: ...
-    @property
-    def epoch_images(self) -> float | None: ...
-    @property
-    def scaled(self) -> bool: ...
-    @property
-    def edges_by(self) -> str | None: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-
-    def is_whole(self, batches: int) -> bool:
-        """Whether a measured epoch of so many batches is a whole epoch of the user's."""
-
-    def ahead(self, names: Sequence[str]) -> int:
-        """Returns how many batches can lie ready with these remedies, before the model asks for them."""
-
-    def built(self, names: Sequence[str], batches: int) -> Any:
-        """Returns the data with the remedies of these names, cut to so many batches; as written without any.
-
-        Raises:
-          Failed: if the data cannot be built so.
-        """
-
-    def fits(self, names: Sequence[str]) -> bool:
-        """Whether these remedies can be combined."""
-
-    def compared(self, names: Sequence[str]) -> Comparison:
-        """Compares the first batches of the data with these remedies with those of the data as written."""
-
 
 # Measures training on data for some epochs, as a window of a name, in a round; no epoch may take longer than a limit.
 Measure = Callable[[Any, int, str, int, float], Sample]

@@ -59,12 +59,6 @@ class Attribution:
         return low if low == high else "uncertain"
 
     @property
-    def culprit(self) -> str:
-        """The name of the largest part of loading."""
-        loading = {part: share for part, share in self.shares.items() if share is not None and part != "compute"}
-        return max(loading, key=loading.__getitem__)
-
-    @property
     def epoch_s_per_image(self) -> float:
         return sum(seconds or 0.0 for seconds in self.seconds_per_image.values())
 

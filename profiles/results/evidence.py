@@ -19,7 +19,6 @@ class Advice:
       change: the other variant.
       measured_ratio: its images/sec over whole epochs, divided by those of the variant that is judged, round by round.
       ci95: 95 % interval of this ratio; None for few rounds.
-      significant: whether the other variant is significantly faster, given how many variants were compared.
       work: how the images of the other variant differ from full decode, bilinear, augmented.
       same_work: whether the variant that is judged does the same work.
       rounds: how many rounds were compared.
@@ -30,7 +29,6 @@ class Advice:
     change: str
     measured_ratio: float
     ci95: Interval | None
-    significant: bool
     work: tuple[str, ...]
     same_work: bool
     rounds: int

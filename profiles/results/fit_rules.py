@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from profiles.results.account import STEPS_TOGETHER, Account
 from profiles.results.evidence import Finding, Gain
 from profiles.results.result import Result
+from profiles.results.rules import COSTLY_RATIO, gain_without
 from profiles.samples import Sample
 from profiles.statistics import falls, median
 
-# A part of a `fit` with at least this share is costly. Source: as for parts of an epoch (`rules.COSTLY_RATIO`).
-_COSTLY_RATIO = 0.1
 # With validation in every second epoch only, half of its time is gone.
 _VALIDATION_FREQ = 2
 # Epochs get slower if the order of their rates is as unlikely as this by accident, and the fall is this large.
@@ -41,7 +40,7 @@ def fit_findings(account: Account, result: Result | None) -> tuple[Finding, ...]
 
 def _validation_edges(account: Account) -> Finding | None:
     share = account.ratio("validation_edges_ns")
-    if share < _COSTLY_RATIO or not account.validations:
+    if share < COSTLY_RATIO or not account.validations:
         return None
     each_s = account.validation_edges_ns / account.validations / 1e9
     return Finding(
@@ -51,39 +50,39 @@ def _validation_edges(account: Account) -> Finding | None:
         cost_ratio=share,
         advice="validate less often (`validation_freq`), or on data whose iterator is quickly made (no shuffle buffer, "
         "a cache, few parallel calls)",
-        gain=_gain(share, "over the whole fit, if the edges were gone"),
+        gain=gain_without(share, "over the whole fit, if the edges were gone"),
     )
 
 
 def _validation_waits(account: Account) -> Finding | None:
     share = account.ratio("validation_waiting_ns")
-    if share < _COSTLY_RATIO:
+    if share < COSTLY_RATIO:
         return None
     return Finding(
         rule="validation waits",
         text=f"Validation waits for its batches in {share:.0%} of the fit",
         cost_ratio=share,
         advice="give the validation data what the training data have: parallel calls, `cache()`, `prefetch()`",
-        gain=_gain(share, "over the whole fit, if validation did not wait"),
+        gain=gain_without(share, "over the whole fit, if validation did not wait"),
     )
 
 
 def _validation_freq(account: Account) -> Finding | None:
     share = account.validation_ratio
-    if share < 2 * _COSTLY_RATIO or account.validations < account.epochs:
+    if share < 2 * COSTLY_RATIO or account.validations < account.epochs:
         return None
     return Finding(
         rule="validation in every epoch",
         text=f"Validation takes {share:.0%} of the fit, once in every epoch",
         cost_ratio=share,
         advice=f"validate in every second epoch (`validation_freq={_VALIDATION_FREQ}`)",
-        gain=_gain(share * (1 - 1 / _VALIDATION_FREQ), "over the whole fit, with half of the validations"),
+        gain=gain_without(share * (1 - 1 / _VALIDATION_FREQ), "over the whole fit, with half of the validations"),
     )
 
 
 def _retracing(account: Account) -> Finding | None:
     share = account.ratio("retracing_ns")
-    if share < _COSTLY_RATIO:
+    if share < COSTLY_RATIO:
         return None
     causes = ", ".join(f"{cause}: {count}" for cause, count in account.traces.items())
     return Finding(
@@ -91,7 +90,7 @@ def _retracing(account: Account) -> Finding | None:
         text=f"Steps behind the first epoch trace or compile the model in {share:.0%} of the fit ({causes})",
         cost_ratio=share,
         advice="compile the model once, outside of loops, and give batches of one shape (`drop_remainder=True`)",
-        gain=_gain(share, "over the whole fit, if nothing were traced twice"),
+        gain=gain_without(share, "over the whole fit, if nothing were traced twice"),
     )
 
 
@@ -100,7 +99,7 @@ def _steps_per_execution(account: Account) -> Finding | None:
         return None
     alone_ns, together_ns = account.step_ns
     share = min(account.steps * (alone_ns - together_ns), account.compute_ns) / account.wall_ns
-    if share < _COSTLY_RATIO:
+    if share < COSTLY_RATIO:
         return None
     return Finding(
         rule="steps per execution",
@@ -109,7 +108,9 @@ def _steps_per_execution(account: Account) -> Finding | None:
         cost_ratio=share,
         advice=f"make several steps in a call (`compile(..., steps_per_execution={STEPS_TOGETHER})`); callbacks then "
         "run, and losses are shown, once for each call",
-        gain=_gain(share, "over the whole fit, by what steps of the model alone gain; drawing batches gains too"),
+        gain=gain_without(
+            share, "over the whole fit, by what steps of the model alone gain; drawing batches gains too"
+        ),
     )
 
 
@@ -146,21 +147,15 @@ def _slower_epochs(result: Result) -> Finding | None:
 def _cause(first: Sequence[Sample], last: Sequence[Sample], slower_s: float) -> str:
     """Returns a clause: which part of an image's time grew most, and what else changed."""
 
-    def grew(values: Sequence[tuple[float, float]]) -> float:
-        return median([after for _, after in values]) - median([before for before, _ in values])
+    def grew(value_of: Callable[[Sample], float]) -> float:
+        return median([value_of(sample) for sample in last]) - median([value_of(sample) for sample in first])
 
-    pairs = list(zip(first, last, strict=True))
-    waits_s = grew([(before.wait_s_per_image, after.wait_s_per_image) for before, after in pairs])
-    steps_s = grew(
-        [
-            (before.s_per_image - before.wait_s_per_image, after.s_per_image - after.wait_s_per_image)
-            for before, after in pairs
-        ]
-    )
+    waits_s = grew(lambda sample: sample.wait_s_per_image)
+    steps_s = grew(lambda sample: sample.s_per_image - sample.wait_s_per_image)
     edges_s = slower_s - waits_s - steps_s
     parts = {"waiting for batches": waits_s, "the steps themselves": steps_s, "the edges of epochs": edges_s}
     name, most_s = max(parts.items(), key=lambda part: part[1])
-    return "; ".join([f"{min(most_s / slower_s, 1):.0%} of it is {name}", *_seen(pairs)])
+    return "; ".join([f"{min(most_s / slower_s, 1):.0%} of it is {name}", *_seen(list(zip(first, last, strict=True)))])
 
 
 def _seen(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
@@ -173,7 +168,7 @@ def _seen(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
 
     seen = []
     others = medians(lambda sample: sample.others_ratio)
-    if others and others[1] - others[0] >= _COSTLY_RATIO:
+    if others and others[1] - others[0] >= COSTLY_RATIO:
         seen.append(f"other programs took {others[1] - others[0]:.0%} more of the cores by then")
     reads = medians(lambda sample: None if sample.strain is None else sample.strain.read_bytes)
     if reads and reads[1] >= 2 * reads[0] + _LEAST_READ_BYTES:
@@ -185,10 +180,6 @@ def _seen(pairs: Sequence[tuple[Sample, Sample]]) -> list[str]:
     if memory and memory[1] >= _GROWN_MEMORY * memory[0]:
         seen.append(f"the process grew from {memory[0] / 1e9:.1f} to {memory[1] / 1e9:.1f} GB of memory")
     throttled = medians(lambda sample: None if sample.strain is None else sample.strain.throttled_ratio)
-    if throttled and throttled[1] - throttled[0] >= _COSTLY_RATIO:
+    if throttled and throttled[1] - throttled[0] >= COSTLY_RATIO:
         seen.append(f"the CPU quota stopped the process in {throttled[1] - throttled[0]:.0%} more of the time")
     return seen
-
-
-def _gain(share: float, assumption: str) -> Gain | None:
-    return Gain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None

@@ -16,7 +16,7 @@ from profiles.samples import Sample
 from profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
 from profiles.unit import Unit
 
-# A part of an epoch with at least this share is costly. Source: xprof warns of input that takes 10 % of a step.
+# From this share on a part of an epoch or a `fit` is costly. Source: xprof warns of input that takes 10 % of a step.
 COSTLY_RATIO = BALANCED_FROM
 # A stage or a part is most of the loss if it explains more than this. Source: the design of this project.
 MOST_RATIO = 0.5
@@ -81,7 +81,7 @@ def bound(evidence: Evidence) -> Finding:
         rule=rule,
         text=f"{text}, {amount} {PART_NAMES[culprit]} ({share:.0%})",
         cost_ratio=loading,
-        gain=_gain_without(loading, "if loading cost nothing"),
+        gain=gain_without(loading, "if loading cost nothing"),
     )
 
 
@@ -189,7 +189,7 @@ def retraced_steps(evidence: Evidence) -> Finding | None:
     if not traced or traced["ratio"] < COSTLY_RATIO:
         return None
     share = float(traced["ratio"])
-    gain = _gain_without(share, "if nothing were traced behind the first steps")
+    gain = gain_without(share, "if nothing were traced behind the first steps")
     return Finding(
         rule="retraced steps",
         text=f"TensorFlow traced {traced['function']} {traced['count']:,} times behind the first steps, "
@@ -453,7 +453,7 @@ def recompiled(evidence: Evidence) -> Finding | None:
         return None
     lost_ns = median(lasts) - typical_ns - ahead_ns
     share = lost_ns / median([sample.epoch_ns / sample.epochs for sample in train])
-    gain = _gain_without(share, "if the last step took as long as the others")
+    gain = gain_without(share, "if the last step took as long as the others")
     return Finding(
         rule="recompilation",
         text=f"The short last batch of each epoch takes {_time(median(lasts) / 1e9)}, "
@@ -591,11 +591,11 @@ def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> Gain | N
 
     By noise, a part can be larger than all loading, where another part is negative.
     """
-    return _gain_without(min(share, evidence.result.attribution.loading_ratio), assumption)
+    return gain_without(min(share, evidence.result.attribution.loading_ratio), assumption)
 
 
-def _gain_without(share: float, assumption: str) -> Gain | None:
-    """Returns the gain if a share of an epoch were gone; None where the share is not between 0 and 1."""
+def gain_without(share: float, assumption: str) -> Gain | None:
+    """Returns the gain if a share of an epoch or a `fit` were gone; None where the share is not between 0 and 1."""
     return Gain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None
 
 

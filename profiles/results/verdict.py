@@ -211,7 +211,8 @@ def _significant(result: Result, rivals: Sequence[Result]) -> tuple[Advice, ...]
         for rival, (rival_rates, rates), faster in zip(rivals, pairs, significantly_above(pairs), strict=True)
         if faster
     ]
-    return tuple(sorted((one for one in advice if one.significant), key=lambda one: -one.measured_ratio))
+    above = (one for one in advice if one.ci95 is not None and one.ci95[0] > 1)
+    return tuple(sorted(above, key=lambda one: -one.measured_ratio))
 
 
 def _advice(rival: Result, result: Result, rival_rates: Sequence[float], rates: Sequence[float]) -> Advice:
@@ -222,7 +223,6 @@ def _advice(rival: Result, result: Result, rival_rates: Sequence[float], rates: 
         change=rival.subject.variant,
         measured_ratio=ratio,
         ci95=interval,
-        significant=interval is not None and interval[0] > 1,
         work=rival.subject.work,
         rounds=len(again[0] if is_again else rates),
         again=is_again,

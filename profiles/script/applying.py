@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from profiles.remedies import NEEDS, Edit, Remedy, gains_of
+from profiles.remedies.data import Failed
 from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from profiles.remedies.loop_data import loop_data
 from profiles.remedies.room import room_here
-from profiles.remedies.turns import Failed
 from profiles.report.document import DocumentError, load
 from profiles.report.measurements import KIND, SCRIPT
 from profiles.script.random_states import random_states_put_back

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from profiles import clock
-from profiles.script.epochs import hooks_since
+from profiles.script.epochs import Tally, hooks_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,22 @@ def on_device(step: HostStep, free_ns: int | None, done_ns: int) -> DeviceStep:
         done_ns=done_ns,
         hooks_ns=hooks_since(free_ns, step.hooks_ns),
     )
+
+
+def settle(tally: Tally, pending: deque[HostStep], done_ns: Sequence[int]) -> None:
+    """Adds to a tally the next of the pending steps, which the device has finished at the given times."""
+    for moment_ns in done_ns:
+        host_step = pending.popleft()
+        step = on_device(host_step, tally.last_ns if tally.calls else None, moment_ns)
+        tally.add(
+            step.asked_ns,
+            step.fetched_ns,
+            step.done_ns,
+            host_step.images,
+            host_step.steps,
+            traced=host_step.traced,
+            hooks_ns=step.hooks_ns,
+        )
 
 
 class Completion:

@@ -11,8 +11,9 @@ from typing import Any
 from profiles.measure.backends import device_here
 from profiles.measure.windows import Windows
 from profiles.remedies import Need
+from profiles.remedies.data import Data, Failed
 from profiles.remedies.fit_data import data_of, measure_with
-from profiles.remedies.turns import Data, Failed, Measure
+from profiles.remedies.turns import Measure
 from profiles.script.ceilings import NotPossible, check_own, own_step, put_back
 from profiles.script.random_states import random_states_put_back
 from profiles.stages.places import Place

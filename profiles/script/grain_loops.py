@@ -18,7 +18,7 @@ from profiles.stages.places import is_library
 
 
 class GrainData(AnyData):
-    """Loops over the data of Grain, as `profiles.script.loops.Source`."""
+    """Loops over the data of Grain."""
 
     def __init__(self) -> None:
         self._inside = Inside()

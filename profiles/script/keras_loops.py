@@ -38,7 +38,7 @@ class _Drawing:
 
 
 class KerasData(AnyData):
-    """Loops over data, or over indices such as `batch = data[index]`, as `profiles.script.loops.Source`.
+    """Loops over data, or over indices such as `batch = data[index]`.
 
     Nobody says when a pass over indices ends: the next one begins with an index that was drawn in it, or once it has
     had as many batches as the data have.

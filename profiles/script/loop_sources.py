@@ -11,7 +11,7 @@ from profiles.devices import CPU, Device
 from profiles.remedies.loop_data import loader_kind
 from profiles.script import tracing
 from profiles.script.completion import Completion
-from profiles.script.loops import Copies, Loops, Pass
+from profiles.script.loops import Copies, Loops, Pass, Source
 from profiles.stages.places import note_places, place_of
 from profiles.unit import SAMPLE, Unit, unit_of
 
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 _GPU = Device(kind="gpu", name="gpu")
 
 
-class AnyData:
-    """Loops over data that the script has marked by `profiles.watch`, as `profiles.script.loops.Source`.
+class AnyData(Source):
+    """Loops over data that the script has marked by `profiles.watch`.
 
     The steps compute in whichever framework the script uses.
     """
 
-    traces = True
-    tries = False
-    reads_again = False
     # The GPUs that PyTorch uses, as of the last pass: to ask for them takes longer than to mark a step.
     _gpus: Sequence[int] = ()
 
@@ -38,15 +35,6 @@ class AnyData:
 
     def identity_of(self, data: Any) -> Hashable:
         return type(data).__name__
-
-    def workers_of(self, data: Any) -> int:
-        return 0
-
-    def copies(self, data: Any) -> Copies | None:
-        return None
-
-    def loop_kind(self) -> str:
-        return "a loop"
 
     def device(self) -> Device:
         """Returns a GPU if a framework of the script computes on one by now, else the CPU."""
@@ -69,9 +57,6 @@ class AnyData:
             return _cuda_marks(self._gpus)
         return [array for array in sys.modules["jax"].live_arrays() if not _are_done([array])]
 
-    def step_notes(self) -> StepNotes | None:
-        return None
-
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=1 if "torch" in sys.modules else -1)
 
@@ -82,7 +67,7 @@ class AnyData:
 
 
 class TorchLoaders(AnyData):
-    """Loops over a `DataLoader`, as `profiles.script.loops.Source`."""
+    """Loops over a `DataLoader`."""
 
     traces = False
     tries = True
@@ -158,7 +143,7 @@ class TorchLoaders(AnyData):
 
 
 class TfDatasets(AnyData):
-    """Loops over a `tf.data.Dataset`, as `profiles.script.loops.Source`; the steps compute in TensorFlow or in JAX."""
+    """Loops over a `tf.data.Dataset`; the steps compute in TensorFlow or in JAX."""
 
     tries = True
     reads_again = True

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from profiles import clock
 from profiles.remedies import Need
+from profiles.remedies.data import Data, Failed
 from profiles.remedies.loop_data import BehindTheHost, computing, loop_data, measure_loop, sleeping
-from profiles.remedies.turns import Data, Failed, Measure
+from profiles.remedies.turns import Measure
 from profiles.script.random_states import random_states_put_back
 from profiles.script.results import FitRecord
 from profiles.statistics import median

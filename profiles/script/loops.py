@@ -6,7 +6,7 @@ import random
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from profiles import clock
 from profiles.devices import Device
-from profiles.script.completion import Completion, HostStep, on_device
+from profiles.script.completion import Completion, HostStep, settle
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.last_data import LastData, reference_to
 from profiles.script.loop_trial import HeldLoop
@@ -54,9 +54,9 @@ class Source(Protocol):
       reads_again: whether such data can be read again, for a table of stages.
     """
 
-    traces: bool
-    tries: bool
-    reads_again: bool
+    traces: bool = True
+    tries: bool = False
+    reads_again: bool = False
 
     def kind_of(self, data: Any) -> str:
         """Returns the kind of the data, in plain words: "a DataLoader (2 workers)"."""
@@ -66,12 +66,15 @@ class Source(Protocol):
 
     def workers_of(self, data: Any) -> int:
         """Returns how many workers make batches at the same time."""
+        return 0
 
     def copies(self, data: Any) -> Copies | None:
         """Returns what looks at a first pass for whether each worker gives all of the data; None where none can."""
+        return None
 
     def loop_kind(self) -> str:
         """Returns what kind of loop now begins: "a loop", "a loop without gradients"."""
+        return "a loop"
 
     def device(self) -> Device:
         """Returns the device that the steps compute on."""
@@ -84,6 +87,7 @@ class Source(Protocol):
 
     def step_notes(self) -> StepNotes | None:
         """Begins to note what a step runs, so that it can be run again; None where that cannot be noted."""
+        return None
 
     def unit_in(self, batch: Any) -> Unit:
         """Returns what a batch holds: images or other samples."""
@@ -426,7 +430,7 @@ class Pass:
             return
         loop.left |= left
         if self._completion is not None:
-            self._settle(self._completion.take_all())
+            settle(self._tally, self._pending, self._completion.take_all())
         if self._settled_ns is not None:
             began_ns, count, traced_ns = self._settled_ns
             traces = traced_here()
@@ -474,17 +478,8 @@ class Pass:
         if not traced:
             loop.note_behind(waited_for=not results, fetch_ns=came_ns - asked_ns, wall_ns=now_ns - asked_ns)
         self._completion.add(results)
-        self._settle(self._completion.take())
+        settle(self._tally, self._pending, self._completion.take())
         return True
-
-    def _settle(self, done_ns: Sequence[int]) -> None:
-        """Adds the steps that the device has finished, at the given times."""
-        for moment_ns in done_ns:
-            step = self._pending.popleft()
-            times = on_device(step, self._tally.last_ns if self._tally.calls else None, moment_ns)
-            self._tally.add(
-                times.asked_ns, times.fetched_ns, times.done_ns, step.images, step.steps, traced=step.traced
-            )
 
 
 def _place(frame: Any) -> str | None:

@@ -15,6 +15,7 @@ from profiles.script.epochs import EpochRecord
 from profiles.statistics import median
 from profiles.text import Terminal
 
+# What is logged of an epoch: fields of its record, each with its words.
 _HELP = {
     "images_per_sec": "Images or samples a second in the steady steps of the last epoch.",
     "loading_ratio": "Part of the last epoch that was spent waiting for batches.",
@@ -53,7 +54,8 @@ class StallMonitor(WatchCallback):
         assert self.watch is not None
         if logs is None or not self.watch.records or self.watch.records[-1].epoch != epoch:
             return
-        values = {key: value for key, value in _values(self.watch.records[-1]).items() if value is not None}
+        record = self.watch.records[-1]
+        values = {key: value for key in _HELP if (value := getattr(record, key)) is not None}
         logs.update(values)
         if self._live:
             Terminal(stderr=True).print(_line(epoch, values), highlight=False, markup=False, soft_wrap=True)
@@ -71,8 +73,8 @@ class StallMonitor(WatchCallback):
         """
         records = list(self.watch.records) if self.watch is not None else []
         medians: dict[str, float | str] = {}
-        for key in ("images_per_sec", "loading_ratio", "wait_ms_per_step"):
-            values = [value for record in records if (value := _values(record)[key]) is not None]
+        for key in _HELP:
+            values = [value for record in records if (value := getattr(record, key)) is not None]
             medians[key] = median(values) if values else "unknown"
         if "unknown" in medians.values():
             medians["why"] = self._why(records)
@@ -111,11 +113,3 @@ def _metrics(epoch: int, values: Mapping[str, float]) -> str:
 
 def _shown(value: float | str) -> str:
     return html.escape(value) if isinstance(value, str) else f"{value:,.3g}"
-
-
-def _values(record: EpochRecord) -> dict[str, float | None]:
-    return {
-        "images_per_sec": record.images_per_sec,
-        "loading_ratio": record.loading_ratio,
-        "wait_ms_per_step": record.wait_ms_per_step,
-    }

@@ -136,53 +136,39 @@ class Profiler:
         """Replaces `fit`, `evaluate` and `predict` in the class that has them, and times callbacks."""
         owner = next(parent for parent in keras.Model.__mro__ if "fit" in vars(parent))
         originals = {name: vars(owner)[name] for name in ("fit", "evaluate", "predict")}
-        original, evaluate_original, predict_original = originals.values()
-        profiler = self
-        signature, evaluate_signature, predict_signature = map(inspect.signature, originals.values())
+        for name, original in originals.items():
+            setattr(owner, name, self._watched(name, original))
+        self._patched = (owner, originals)
+        self._untime_hooks = time_hooks()
+
+    def _watched(self, function: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what takes the place of Keras' `fit`, `evaluate` or `predict`."""
+        signature = inspect.signature(original)
 
         @functools.wraps(original)
-        def fit(model: Any, *arguments: Any, **options: Any) -> Any:
-            if profiler._ended or profiler._thread_state.paused:
+        def call(model: Any, *arguments: Any, **options: Any) -> Any:
+            watch = self._watch_of(model) if function == "evaluate" else None
+            if watch is not None:
+                watch.begin_validation()
+                try:
+                    return original(model, *arguments, **options)
+                finally:
+                    watch.end_validation()
+            state = self._thread_state
+            if self._ended or state.paused or (state.depth and function != "fit"):
                 return original(model, *arguments, **options)
+            if function == "predict" and keras.backend.backend() == "jax":
+                return original(model, *arguments, **options)  # it computes behind Keras: watching would wait
             try:
                 bound = signature.bind(model, *arguments, **options)
             except TypeError:
                 return original(model, *arguments, **options)  # raises Keras' own error
-            return profiler._fit(original, bound, _place(sys._getframe(1)), users_call(sys._getframe(1)))
+            place = _place(sys._getframe(1))
+            if function == "fit":
+                return self._fit(original, bound, place, users_call(sys._getframe(1)))
+            return self._run_alone(function, original, bound, place)
 
-        @functools.wraps(evaluate_original)
-        def evaluate(model: Any, *arguments: Any, **options: Any) -> Any:
-            watch = profiler._watch_of(model)
-            state = profiler._thread_state
-            if watch is None and (profiler._ended or state.paused or state.depth):
-                return evaluate_original(model, *arguments, **options)
-            if watch is None:
-                try:
-                    bound = evaluate_signature.bind(model, *arguments, **options)
-                except TypeError:
-                    return evaluate_original(model, *arguments, **options)  # raises Keras' own error
-                return profiler._run_alone("evaluate", evaluate_original, bound, _place(sys._getframe(1)))
-            watch.begin_validation()
-            try:
-                return evaluate_original(model, *arguments, **options)
-            finally:
-                watch.end_validation()
-
-        @functools.wraps(predict_original)
-        def predict(model: Any, *arguments: Any, **options: Any) -> Any:
-            state = profiler._thread_state
-            # JAX computes behind Keras, and watching would wait for each step.
-            if profiler._ended or state.paused or state.depth or keras.backend.backend() == "jax":
-                return predict_original(model, *arguments, **options)
-            try:
-                bound = predict_signature.bind(model, *arguments, **options)
-            except TypeError:
-                return predict_original(model, *arguments, **options)  # raises Keras' own error
-            return profiler._run_alone("predict", predict_original, bound, _place(sys._getframe(1)))
-
-        owner.fit, owner.evaluate, owner.predict = fit, evaluate, predict
-        self._patched = (owner, originals)
-        self._untime_hooks = time_hooks()
+        return call
 
     def detach(self) -> None:
         """Restores Keras' own `fit`, `evaluate`, `predict` and hooks."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from profiles.devices import parse_device
 from profiles.provenance import usable_cores
 from profiles.report.measurements import MeasurementDocument, derive
 from profiles.script.progress import ReadingProgress
@@ -112,9 +113,12 @@ def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: boo
                 from profiles.stages.loader_stages import loader_table
 
                 return loader_table(data, cores=usable_cores(), files=files, note=note), ()
-            from profiles.script.keras_stages import take_apart
+            from profiles.measure.windows import idle_windows
+            from profiles.stages.take_apart import stages_and_lines
 
-            return take_apart(data, compute_images_per_sec, files=files, lines=lines, note=note)
+            # As fast as the script's model.
+            device = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")
+            return stages_and_lines(data, idle_windows(device), lines=lines, files=files, note=note)
     except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay
         reason = f"it could not be taken apart ({error_text(error)})"
         return _no_stages(reason)

@@ -6,7 +6,7 @@ import inspect
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import keras
 from profiles import clock
 from profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from profiles.measure.batches import REPLAY_BYTES, unit_in
-from profiles.script.completion import Completion, HostStep, on_device
+from profiles.script.completion import Completion, HostStep, settle
 from profiles.script.counting import images_in, iterator_count, size_bytes
 from profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
 from profiles.script.keras_private import images_weighed, missing_to_count
@@ -149,7 +149,7 @@ class Stepper:
         if tally is None or tally.ended:
             return
         if self._completion is not None:
-            self._settle(self._completion.take_all())
+            settle(tally, self._pending, self._completion.take_all())
         if not tally.steps:
             return
         if tally.unread_steps:
@@ -284,7 +284,7 @@ class Stepper:
             self._synchronise(result)  # the step is many computations, and its logs are not the last of them
         # The logs, and not the state, whose arrays the next step deletes.
         self._completion.add(result[0])
-        self._settle(self._completion.take())
+        settle(tally, self._pending, self._completion.take())
         return result
 
     def _run_on_list(self, tally: Tally, original: Callable[..., Any], data: Any, entered_ns: int) -> Any:
@@ -315,23 +315,6 @@ class Stepper:
         if self._torch:
             tally.add_fetch(fetched_ns - asked_ns)
         return result
-
-    def _settle(self, done_ns: Sequence[int]) -> None:
-        """Adds the steps that the device has finished, at the given times."""
-        tally = self._tally
-        assert tally is not None
-        for moment_ns in done_ns:
-            host_step = self._pending.popleft()
-            step = on_device(host_step, tally.last_ns if tally.calls else None, moment_ns)
-            tally.add(
-                step.asked_ns,
-                step.fetched_ns,
-                step.done_ns,
-                host_step.images,
-                host_step.steps,
-                traced=host_step.traced,
-                hooks_ns=step.hooks_ns,
-            )
 
     def _timed(self, iterator: Any, pulls: list[tuple[int, int | None]]) -> Iterator[Any]:
         """Yields the batches of a step on JAX, where the iterator is plain Python, and times each when it is drawn.

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from profiles.remedies import NEEDS, Need, Trial, Untried
-from profiles.remedies.turns import Data, Failed, Measure, Turns
+from profiles.remedies.data import Data, Failed
+from profiles.remedies.turns import Measure, Turns
 from profiles.report.measurements import MeasurementDocument, derive
 from profiles.results.attribution import Attribution, bound_of
 from profiles.script.progress import TrialProgress

@@ -26,7 +26,6 @@ def stage_table(
     windows: Windows,
     *,
     names: Sequence[str] | None = None,
-    limit_s: float = 20.0,
     files: int = 1,
     note: Note = unnoted,
 ) -> StageTable:
@@ -37,7 +36,6 @@ def stage_table(
       windows: of the model on its device. On tf.data the model takes some steps while the pipeline is observed; on an
         emulated device a sleep takes their place.
       names: names of the images, where a tf.data pipeline begins with an index into them.
-      limit_s: about how long the runs of a tf.data pipeline may take.
       files: from how many files a loader in Python makes a sample.
       note: called with the number of runs that were made, and of all.
     Returns:
@@ -65,7 +63,7 @@ def stage_table(
         batches = int(data.cardinality())
         steps = min(batches, _WATCHED_BATCHES) if batches > 0 else _WATCHED_BATCHES
         windows.watch(data, observe, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
-        return tfdata_table(data, cores=cores, running=running, names=names, limit_s=limit_s, note=note)
+        return tfdata_table(data, cores=cores, running=running, names=names, note=note)
     except CutError as error:
         return without_stages(str(error), cores=cores)
 

@@ -530,15 +530,7 @@ def _again(
         cycle_length = int(dataset._cycle_length)
         options["cycle_length"] = cycle_length if cycle_length > 0 else os.cpu_count() or 1
         return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **options)
-    if same and buffer_size is None:
-        return dataset
-    if name == "_ShuffleDataset":
-        return _shuffled(dataset, inputs[0], buffer_size, seed)
-    if name == "_ZipDataset":
-        import tensorflow as tf
-
-        return tf.data.Dataset.zip(tf.nest.map_structure(lambda part: _replaced(part, new), dataset._datasets))
-    return _by_constructor(dataset, new)
+    return _as_written(node, inputs, new, same, buffer_size, seed)
 
 
 def _by_constructor(dataset: Any, new: Mapping[int, Any]) -> Any:

@@ -28,6 +28,8 @@ RUN_S, LEAST_BATCHES = 0.12, 4
 # Elements are counted over at least `LEAST_BATCHES`. Nodes that yield rarely need more: at most so many, for so long.
 _MOST_BATCHES, _COUNT_S = 128, 1.0
 ROUNDS = 3
+# About how long all runs together may take.
+_LIMIT_S = 20.0
 # Batches in a run of the pipeline as written: many against those that are made ahead at the ends of the run.
 _WHOLE_BATCHES = 32
 # How often a run draws from tf.data while it is timed.
@@ -50,7 +52,6 @@ def tfdata_table(
     cores: float,
     running: Sequence[Mapping[int, NodeState]] = (),
     names: Sequence[str] | None = None,
-    limit_s: float = 20.0,
     note: Note = unnoted,
 ) -> StageTable:
     """Measures what each stage of a tf.data pipeline costs.
@@ -67,7 +68,6 @@ def tfdata_table(
       cores: number of cores that this process may use.
       running: what was observed of the pipeline while a model trained on it, by position in `nodes(dataset)`.
       names: names of the images, where the pipeline begins with an index into them.
-      limit_s: about how long all runs together may take.
       note: called with the number of runs that were made, and of all.
     Raises:
       CutError: if the pipeline cannot be taken apart, or tf.data keeps no model of it.
@@ -75,7 +75,7 @@ def tfdata_table(
     pipeline = nodes(dataset)
     serial_datasets = rebuilt(pipeline)
     counts = _counts(pipeline, serial_datasets)
-    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(limit_s, note)
+    cost = _Cuts(pipeline, dataset, serial_datasets, counts).measure(note)
     bytes_per_element = {at: seen.bytes_produced // max(seen.elements, 1) for at, seen in counts.seen.items()}
     stages = []
     for at, node in enumerate(pipeline):
@@ -192,7 +192,7 @@ class _Cuts:
         self._serial = serial_datasets
         self._cut = [node.kind not in _FREE or at == len(pipeline) - 1 for at, node in enumerate(pipeline)]
 
-    def measure(self, limit_s: float, note: Note) -> _Cost:
+    def measure(self, note: Note) -> _Cost:
         images = self._images_in(RUN_S)
         elements = [max(1, round(images * ratio)) for ratio in self._counts.per_image]
         cuts = {at: Drain(self._serial[at], elements[at], serial_options()) for at, cut in enumerate(self._cut) if cut}
@@ -210,7 +210,7 @@ class _Cuts:
         total = ROUNDS * len(runs)
         note(0, total)
         for number in range(ROUNDS):
-            if number and (clock.now_ns() - began_ns) * (number + 1) / number > limit_s * 1e9:
+            if number and (clock.now_ns() - began_ns) * (number + 1) / number > _LIMIT_S * 1e9:
                 break
             gc.collect()
             for done, (drain, times) in enumerate(runs.items(), number * len(runs) + 1):

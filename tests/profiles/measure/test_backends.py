@@ -10,7 +10,7 @@ import pytest
 from profiles.devices import CPU, Device
 from profiles.measure import windows
 from profiles.measure.backends import BACKENDS, Jax, check_backend, check_device, device_here
-from profiles.measure.measure import measure
+from tests.planted import measure
 
 GPU = Device(kind="gpu", name="gpu")
 

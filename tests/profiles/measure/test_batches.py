@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from profiles.measure.batches import batch_images, first_batches, is_fit_data, weighed
-from profiles.measure.measure import measure
-from tests.planted import SleepyDataset, a_batch, a_model, tensorflow_only
+from tests.planted import SleepyDataset, a_batch, a_model, measure, tensorflow_only
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-"""`measure`, from data and model to a result, on loaders and steps of known length."""
+"""Measuring, from data and model to a result, on loaders and steps of known length."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,9 +15,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.measure import measure as measuring
 from profiles.measure import schedule
 from profiles.measure.ahead import Ahead
-from profiles.measure.measure import measure, shapes
+from profiles.measure.measure import shapes
 from profiles.measure.schedule import epochs_for
 from profiles.report.files import to_json
 from profiles.results.result import Result
@@ -29,6 +29,7 @@ from tests.planted import (
     SleepyDataset,
     a_batch,
     a_model,
+    measure,
     planted,
     sequential,
     sleepy_model,
@@ -94,7 +95,7 @@ def short_windows() -> Iterator[Callable[[Any], int]]:
     """Makes windows short, where the times in them are not what is asserted; returns the epochs of a short window."""
     short = partial(epochs_for, window_s=0.2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[measure.__module__], "epochs_for", short)
+        patch.setattr(measuring, "epochs_for", short)
         patch.setattr(schedule, "READY_WINDOW_S", 0.05)
         yield short
 

@@ -16,12 +16,11 @@ import tensorflow as tf
 from profiles.devices import parse_device
 from profiles.measure import measure as measuring
 from profiles.measure import schedule
-from profiles.measure.measure import measure
 from profiles.measure.windows import Windows
 from profiles.results.result import Result
 from tests import PROJECT_ROOT
 from tests.fakes import FakeClock
-from tests.planted import IMAGES, SleepyDataset, a_batch, a_model, sequential, tensorflow_only
+from tests.planted import IMAGES, SleepyDataset, a_batch, a_model, measure, sequential, tensorflow_only
 
 STEPS, LAST = 12, 4
 Case = Callable[[], tuple[Any, keras.Model]]
@@ -295,7 +294,7 @@ _TWO_REPLICAS = """
 import sys
 import keras, numpy as np, tensorflow as tf
 from profiles.measure import schedule
-from profiles.measure.measure import measure
+from profiles.measure.measure import measure_samples
 from profiles.measure.windows import Windows
 
 (cpu,) = tf.config.list_physical_devices("CPU")
@@ -325,9 +324,9 @@ if kind == "list":
 with strategy.scope():
     model = globals()[own]([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", jit_compile=False)
-result = measure(data, model, device=device, rounds=1)
-images_of_epochs = {sample.epoch_images / sample.epochs for sample in result.of("train")}
-print(result.subject.batch_size, images_of_epochs, sorted(sizes), np.isfinite(model.get_weights()[0]).all())
+subject, samples, _ = measure_samples(data, model, device=device, rounds=1, name="data")
+images_of_epochs = {sample.epoch_images / sample.epochs for sample in samples if sample.window == "train"}
+print(subject.batch_size, images_of_epochs, sorted(sizes), np.isfinite(model.get_weights()[0]).all())
 """
 
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import unstall
 from profiles.measure.batches import FitData
+from profiles.remedies.data import Failed
 from profiles.remedies.fit_data import data_of, measure_with
 from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from profiles.remedies.room import Room
-from profiles.remedies.turns import Failed
 from profiles.stages.places import Place
 
 IMAGES = np.random.default_rng(0).random((64, 4)).astype(np.float32)

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from profiles.remedies.data import Failed
 from profiles.remedies.loop_data import computing, measure_loop, sleeping
-from profiles.remedies.turns import Failed
 from tests.planted import planted
 
 pytestmark = pytest.mark.needs("torch")

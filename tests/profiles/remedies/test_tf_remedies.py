@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from profiles.measure.batches import FitData
 from profiles.remedies import NEEDS, tf_finding, tf_remedies
+from profiles.remedies.data import Failed
 from profiles.remedies.fit_data import data_of
 from profiles.remedies.room import Room
 from profiles.remedies.tf_remedies import TfData
-from profiles.remedies.turns import Failed
 from profiles.stages import nodes, note_places, tf_stages
 from profiles.stages.tf_model import written
 from profiles.stages.tf_stages import tfdata_table

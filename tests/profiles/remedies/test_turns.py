@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
+from profiles.remedies.data import Failed
 from profiles.remedies.equality import Broken, Comparison
 from profiles.remedies.remedy import Edit
-from profiles.remedies.turns import Failed, Turns
+from profiles.remedies.turns import Turns
 from profiles.report.remedies import trial_sentences
 from profiles.samples import Sample
 from profiles.script.trying import with_trial

@@ -15,7 +15,7 @@ from profiles.results.checks import check_own_steps
 from profiles.results.parts import PARTS
 from profiles.samples import Sample
 from profiles.statistics import t_interval
-from tests.builders import MS, a_sample, an_attribution, rounds_of
+from tests.builders import MS, a_result, a_sample, an_attribution, rounds_of
 
 CPU, GPU, EMULATED = parse_device("cpu"), parse_device("gpu"), parse_device("emulated:1000")
 
@@ -145,7 +145,7 @@ def test_a_cold_row_waits_for_storage_as_long_as_it_is_slower_than_the_warm_one(
     assert attribution.epoch_s_per_image == pytest.approx(COLD.epoch_s_per_image)
     assert math.fsum(share for share in attribution.shares.values() if share is not None) == pytest.approx(1)
     assert attribution.host_wait_ratio == 0.5
-    assert attribution.culprit == "fetch_stall"
+    assert replace(a_result(), attribution=attribution).culprit == "fetch_stall"
 
 
 def test_an_empty_cold_window_makes_no_cold_row() -> None:
@@ -306,12 +306,12 @@ def test_the_thresholds_are_those_of_the_design() -> None:
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "compute"])
 def test_the_culprit_is_the_largest_part_of_loading(part: str) -> None:
     others = dict.fromkeys(PARTS, 0.05) | {"compute": 0.3, part: 0.4}
-    assert an_attribution(0.7, parts=others).culprit == part
+    assert replace(a_result(), attribution=an_attribution(0.7, parts=others)).culprit == part
 
 
 def test_an_undefined_part_is_never_the_culprit() -> None:
-    assert attribute(SAMPLES, device=GPU).culprit == "prep_stall"
-    assert attribute(SAMPLES, device=CPU).culprit == "interference"
+    for device, part in ((GPU, "prep_stall"), (CPU, "interference")):
+        assert replace(a_result(), attribution=attribute(SAMPLES, device=device)).culprit == part
 
 
 def test_only_rounds_in_which_everything_was_measured_are_compared() -> None:

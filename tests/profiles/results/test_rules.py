@@ -328,7 +328,6 @@ def scaled(*work: str) -> Advice:
         change="tf-data-scaled-decode",
         measured_ratio=1.6,
         ci95=(1.5, 1.7),
-        significant=True,
         work=work,
         same_work=False,
         rounds=5,

@@ -48,7 +48,6 @@ def an_advice(change: str, ratio: float, *, work: tuple[str, ...] = ("nearest",)
         change=change,
         measured_ratio=ratio,
         ci95=(ratio - 0.1, ratio + 0.1),
-        significant=True,
         work=work,
         same_work=same_work,
         rounds=5,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies.turns import Failed
+from profiles.remedies.data import Failed
 from profiles.script import applying
 from profiles.script.applying import Applied, Wanted
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies.turns import Failed
+from profiles.remedies.data import Failed
 from profiles.script.fit_trial import HeldFit
 from profiles.script.profiler import Profiler
 

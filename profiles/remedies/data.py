@@ -1,0 +1,86 @@
+"""What all data whose remedies are tried have in common: they can be built again, with remedies and without."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from profiles.remedies.equality import Comparison, Readings
+from profiles.remedies.remedy import Remedy, Untried
+
+# As many batches as the epoch has, also where it has no end.
+WHOLE = math.inf
+
+
+class Failed(Exception):
+    """Data cannot be built or read; the message says why, in one line."""
+
+
+class Data(ABC):
+    """The data of a `fit` or loop, which can be built again with remedies.
+
+    Attributes:
+      remedies: that can be tried, the most promising first.
+      untried: those that cannot, and why.
+      stages: names of the stages; empty where these are not known.
+      epoch_batches: of an epoch in real use; None where that is not known.
+      epoch_images: the same in images.
+      scaled: whether a part of an epoch is the whole at a smaller scale, its edges included.
+      edges_by: what takes time at the edges of the script's epochs of which measured ones show too little: tf.data's
+        tuner, or workers that start anew; None where nothing does.
+      stands_in: says what takes the place of the script's steps; None for the script's own.
+    """
+
+    remedies: Sequence[Remedy]
+    epoch_batches: float | None
+    epoch_images: float | None
+    stages: tuple[str, ...] = ()
+    scaled = False
+    edges_by: str | None = None
+    stands_in: str | None = None
+
+    def __init__(self) -> None:
+        self.untried: list[Untried] = []
+        self._readings = Readings(self._first_batches)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the rates must know."""
+        return (*((self.stands_in,) if self.stands_in else ()), *self._readings.notes)
+
+    def is_whole(self, batches: int) -> bool:
+        """Whether a measured epoch of so many batches is a whole epoch of the user's."""
+        return self.epoch_batches is not None and batches >= self.epoch_batches
+
+    @abstractmethod
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches can lie ready with these remedies, before the model asks for them."""
+
+    @abstractmethod
+    def built(self, names: Sequence[str], batches: float) -> Any:
+        """Returns the data with the remedies of these names, cut to so many batches; as written without any.
+
+        Raises:
+          Failed: if the data cannot be built so.
+        """
+
+    def whole(self, names: Sequence[str]) -> Any:
+        """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""
+        return self.built(names, WHOLE)
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether these remedies can be combined."""
+        return len(names) < 2
+
+    def compared(self, names: Sequence[str]) -> Comparison:
+        """Compares the first batches of the data with these remedies with those of the data as written."""
+        return self._readings.compared(names)
+
+    def close(self) -> None:  # noqa: B027 - most leave nothing there
+        """Removes what the remedies have left on the disk."""
+
+    def _first_batches(self, names: Sequence[str]) -> list[Any]:
+        """Returns the first batches of an epoch with these remedies, in an order that comes again."""
+        raise NotImplementedError
