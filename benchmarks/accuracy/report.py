@@ -142,13 +142,13 @@ def _print(console: Console, document: AccuracyDocument, results: Results) -> No
     """Prints the table, what its columns mean, the verdict and the prediction experiment."""
     console.print(table(results.rungs))
     for line in legend(document, results):
-        console.print(line, style="dim", markup=False, highlight=False)
+        console.print(line, style="dim")
     for left_out in document.left_out:
-        console.print(f"no result: {left_out.who}: {left_out.reason}", style="yellow", markup=False, highlight=False)
+        console.print(f"no result: {left_out.who}: {left_out.reason}", style="yellow")
     console.print()
-    console.print(verdict_text(results.difference), style="bold", markup=False, highlight=False)
+    console.print(verdict_text(results.difference), style="bold")
     for line in script_lines(scripts(results.trained)):
-        console.print(line, markup=False, highlight=False)
+        console.print(line)
 
 
 def _flat(results: Results) -> list[dict[str, Any]]:

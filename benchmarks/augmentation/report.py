@@ -51,9 +51,9 @@ def _page(document: AugmentationDocument, results: Results) -> str:
 def _print(console: Console, document: AugmentationDocument, results: Results) -> None:
     console.print(table(results.rows))
     for line in _legend(document, results):
-        console.print(line, style="dim", markup=False, highlight=False)
+        console.print(line, style="dim")
     for line in results.cautions:
-        console.print(line, style="yellow", markup=False, highlight=False)
+        console.print(line, style="yellow")
 
 
 def _rows(results: Results) -> list[Mapping[str, Any]]:

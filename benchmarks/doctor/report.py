@@ -114,7 +114,7 @@ def _print(console: Console, document: DoctorDocument, results: Results) -> None
         console.print()
         console.print(_table(results))
     if examination.storage is not None:
-        console.print("\n".join(("", *examination.storage.sentences())), highlight=False, markup=False)
+        console.print("\n".join(("", *examination.storage.sentences())))
 
 
 def _table(results: Results) -> Table:

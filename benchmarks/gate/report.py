@@ -406,13 +406,7 @@ def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
         + f", floor {rate_text(values.floor_images_per_sec)}"
         for figure, values in baseline.figures.items()
     )
-    console.print(
-        f"\n{rates}. Recorded: {path}",
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-    )
+    console.print(f"\n{rates}. Recorded: {path}", soft_wrap=True)
 
 
 # Used by comparisons, checks and baselines

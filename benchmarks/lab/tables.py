@@ -52,10 +52,6 @@ def print_table(console: Console, table: Table) -> None:
     console.print(printed)
 
 
-def print_line(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, emoji=False)
-
-
 def print_end(
     console: Console, document: Document[Any, Any], *, sentences: Sequence[str] = (), legend: Sequence[str] = ()
 ) -> None:

@@ -75,7 +75,7 @@ def _print(console: Console, document: PeersDocument, results: Results) -> None:
         console.print()
     print_end(console, document)
     if results.only_ours:
-        console.print(f"\n{_ONLY_OURS}", highlight=False)
+        console.print(f"\n{_ONLY_OURS}")
 
 
 def _print_work(console: Console, work: WorkResult) -> None:

@@ -24,16 +24,12 @@ def _print(console: Console, document: TruthDocument, results: Results) -> None:
             console.print()
             console.print(Text.assemble((section.name, "bold"), f": {section.heading}"))
         for line in section.before:
-            _print_line(console, line)
+            console.print(line)
         for table in section.tables:
             _print_table(console, table)
         for line in section.notes:
-            _print_line(console, line)
-    _print_line(console, f"\n{results.conclusion}")
-
-
-def _print_line(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False)
+            console.print(line)
+    console.print(f"\n{results.conclusion}")
 
 
 def _print_table(console: Console, table: Table) -> None:

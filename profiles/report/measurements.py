@@ -204,7 +204,7 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
         text.print_results(console, group, baseline=document.plan.baseline, left_out=left_out if is_compared else ())
         if is_compared and document.telemetry is not None:
             for line in unread_gpu((verdict.result.subject.device for verdict in group), document.telemetry):
-                console.print(line, style="dim", highlight=False)
+                console.print(line, style="dim")
         for result in (verdict.result for verdict in group):
             if result.stages is not None:
                 subject = result.subject
