@@ -105,7 +105,9 @@ def _page(document: ScriptsDocument, results: Results) -> str:
     return (
         html.environment(Path(__file__).parent)
         .get_template("scripts.html.j2")
-        .render(document=document, results=results, headings=HEADINGS, cells=cells)
+        .render(
+            document=document, results=results, headings=HEADINGS, rows=[cells(result) for result in results.scripts]
+        )
     )
 
 
