@@ -30,21 +30,17 @@ def _page(document: AugmentationDocument, results: Results) -> str:
         name = result.subject.operation
         groups.setdefault(name, []).append(result)
         slowest_us[name] = max(slowest_us.get(name, 0.0), result.cpu_us_per_image or 0.0)
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("augmentation.html.j2")
-        .render(
-            document=document,
-            groups=groups,
-            operations=OPERATIONS,
-            libraries=LIBRARIES,
-            slowest_us=slowest_us,
-            pictures=results.pictures,
-            cells=cells,
-            microseconds=microseconds,
-            bound=DIFFERENCE_BOUND,
-            cautions=results.cautions,
-        )
+    return html.template(Path(__file__).with_name("augmentation.html.j2")).render(
+        document=document,
+        groups=groups,
+        operations=OPERATIONS,
+        libraries=LIBRARIES,
+        slowest_us=slowest_us,
+        pictures=results.pictures,
+        cells=cells,
+        microseconds=microseconds,
+        bound=DIFFERENCE_BOUND,
+        cautions=results.cautions,
     )
 
 

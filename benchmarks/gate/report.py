@@ -475,8 +475,6 @@ def _page(
     answers: Sequence[Answer],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("gate.html.j2")
-        .render(document=document, heading=heading, grid=grid, answers=answers, facts=facts, verdict=_VERDICT)
+    return html.template(Path(__file__).with_name("gate.html.j2")).render(
+        document=document, heading=heading, grid=grid, answers=answers, facts=facts, verdict=_VERDICT
     )

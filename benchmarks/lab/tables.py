@@ -86,17 +86,13 @@ def page(
       about: what was measured, in a few words; the data's name unless given.
       legend: what the columns mean.
     """
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("tables.html.j2")
-        .render(
-            heading=heading,
-            document=document,
-            about=about,
-            tables=tables,
-            sentences=sentences,
-            notes=notes,
-            facts=facts,
-            legend=legend,
-        )
+    return html.template(Path(__file__).with_name("tables.html.j2")).render(
+        heading=heading,
+        document=document,
+        about=about,
+        tables=tables,
+        sentences=sentences,
+        notes=notes,
+        facts=facts,
+        legend=legend,
     )

@@ -181,17 +181,13 @@ def _page(document: ScalingDocument, results: Results) -> str:
         }
         for axis, values in asked.axes.items()
     ]
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("scaling.html.j2")
-        .render(
-            document=content_of(document, KIND, results),
-            axes=axes,
-            figures=FIGURES,
-            variants=variants,
-            tolerance=TOLERANCE_RATIO,
-            legend=_legend(asked.variants),
-        )
+    return html.template(Path(__file__).with_name("scaling.html.j2")).render(
+        document=content_of(document, KIND, results),
+        axes=axes,
+        figures=FIGURES,
+        variants=variants,
+        tolerance=TOLERANCE_RATIO,
+        legend=_legend(asked.variants),
     )
 
 

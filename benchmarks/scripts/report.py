@@ -102,12 +102,8 @@ def _rows(results: Results) -> list[Mapping[str, Any]]:
 
 
 def _page(document: ScriptsDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("scripts.html.j2")
-        .render(
-            document=document, results=results, headings=HEADINGS, rows=[cells(result) for result in results.scripts]
-        )
+    return html.template(Path(__file__).with_name("scripts.html.j2")).render(
+        document=document, results=results, headings=HEADINGS, rows=[cells(result) for result in results.scripts]
     )
 
 

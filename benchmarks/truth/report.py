@@ -45,15 +45,11 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _page(document: TruthDocument, results: Results) -> str:
     part = document.plan.part
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("truth.html.j2")
-        .render(
-            heading=_HEADING if part == PLANTED_PART else PARTS[part].text,
-            document=document,
-            sections=list(sections(document, results)),
-            conclusion=results.conclusion,
-        )
+    return html.template(Path(__file__).with_name("truth.html.j2")).render(
+        heading=_HEADING if part == PLANTED_PART else PARTS[part].text,
+        document=document,
+        sections=list(sections(document, results)),
+        conclusion=results.conclusion,
     )
 
 
