@@ -265,6 +265,13 @@ def assert_harmless(page: Page) -> None:
             assert name != "style", (tag, value)
 
 
+def tables_of(kind: Kind[Any, Any, Any], document: Any, width: int = 80) -> str:
+    """Returns all tables and sentences of a document, as a terminal of so many columns shows them."""
+    text = io.StringIO()
+    kind.print(Terminal(width=width, file=text), document, kind.derive(document))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
 def details_of(shown: Any) -> str:
     """Returns all tables and sentences of what `profiles.profile` or `profiles.watch` returned, as text."""
     text = io.StringIO()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
 from benchmarks.capacity.report import KIND
 from benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
 from tests.builders import a_capacity_document, a_measured_pool
-from tests.checks import Page
+from tests.checks import Page, tables_of
 
 
 def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    text = tables_of(KIND, document)
+    assert "…" not in text  # no cell is cut
+    return text
 
 
 def said_of(document) -> str:

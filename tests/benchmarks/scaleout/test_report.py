@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
 from benchmarks.scaleout.model import LIMITS, Hosts
 from benchmarks.scaleout.report import KIND, counted, rate_text
 from tests.builders import CUTS, a_costs, a_scaleout_document
-from tests.checks import Page
+from tests.checks import Page, tables_of
 
 
 def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    text = tables_of(KIND, document)
+    assert "…" not in text  # no cell is cut
+    return text
 
 
 def said_of(document) -> str:

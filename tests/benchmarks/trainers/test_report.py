@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-
-from rich.console import Console
 
 from benchmarks.trainers.plan import Planted
 from benchmarks.trainers.report import KIND
 from benchmarks.trainers.samples import AutoShard
 from profiles.report import LeftOut
 from tests.builders import MS, a_measured_trainers, a_process_epoch, a_trainers_document
+from tests.checks import tables_of
 
 AUTO = AutoShard(policy="AUTO", by_files=False, hosts=2, decoded=40, served=20)
 
 
 def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    text = tables_of(KIND, document)
+    assert "…" not in text  # no cell is cut
+    return text
 
 
 def said_of(document) -> str:

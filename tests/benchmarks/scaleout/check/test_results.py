@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
 from benchmarks.scaleout.check.report import KIND
 from benchmarks.scaleout.check.results import CheckResults, derive
 from tests.builders import a_checked_pool, a_measured_pool, a_scaleout_check_document
+from tests.checks import tables_of
 
 
 @pytest.mark.parametrize(
@@ -86,10 +85,7 @@ Hosts: cores of this one; links: relays.
 
 def test_what_is_printed():
     document = a_scaleout_check_document(a_measured_pool(), a_measured_pool("far", rates=(500.0,)))
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    assert "\n".join(lines).startswith(PRINTED.strip())
+    assert tables_of(KIND, document).startswith(PRINTED.strip())
 
 
 def test_namespaces_are_said_to_be_namespaces():
