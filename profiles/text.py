@@ -42,14 +42,14 @@ def _escaped(letter: str) -> str:
 def print_files(console: Console, what: str, *files: object) -> None:
     """Prints which files a command wrote. The line is never wrapped, so that a path can be copied."""
     line = f"\n{what}: {', '.join(map(str, files))}"
-    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(line, soft_wrap=True)
 
 
 class Terminal(Console):
     """A console that prints names, errors and settings literally.
 
-    An escape sequence inside a text is shown as characters and colours nothing. Rich's emoji codes are off; rich's
-    markup is on, and the caller switches it off for texts of others.
+    An escape sequence inside a text is shown as characters and colours nothing. Rich's markup, emoji codes and
+    highlighting are off.
 
     Args:
       stderr: print to standard error instead of standard output.
@@ -66,7 +66,15 @@ class Terminal(Console):
         width: int | None = None,
         force_terminal: bool | None = None,
     ) -> None:
-        super().__init__(stderr=stderr, file=file, width=width, force_terminal=force_terminal, emoji=False)
+        super().__init__(
+            stderr=stderr,
+            file=file,
+            width=width,
+            force_terminal=force_terminal,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -36,7 +36,7 @@ def device_here(splits: Splits, log: Path, errors: Console) -> Device:
         try:
             _check_device(best, splits, log)
         except (ChildDied, JobRefused) as error:
-            errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
+            errors.print(f"left out gpu: {error}", style="yellow")
             return devices[0]
     return best
 

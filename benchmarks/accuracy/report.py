@@ -142,13 +142,13 @@ def _print(console: Console, document: AccuracyDocument, results: Results) -> No
     """Prints the table, what its columns mean, the verdict and the prediction experiment."""
     console.print(table(results.rungs))
     for line in legend(document, results):
-        console.print(line, style="dim", markup=False, highlight=False)
+        console.print(line, style="dim")
     for left_out in document.left_out:
-        console.print(f"no result: {left_out.who}: {left_out.reason}", style="yellow", markup=False, highlight=False)
+        console.print(f"no result: {left_out.who}: {left_out.reason}", style="yellow")
     console.print()
-    console.print(verdict_text(results.difference), style="bold", markup=False, highlight=False)
+    console.print(verdict_text(results.difference), style="bold")
     for line in script_lines(scripts(results.trained)):
-        console.print(line, markup=False, highlight=False)
+        console.print(line)
 
 
 def _flat(results: Results) -> list[dict[str, Any]]:
@@ -263,22 +263,16 @@ def script_lines(tried: Sequence[tuple[Run, ScriptCount]]) -> list[str]:
 def _page(document: AccuracyDocument, results: Results) -> str:
     curves = learning_curves(results.trained, {result.rung: result.published for result in results.rungs})
     lines = [line for some in curves.values() for line in some]
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("accuracy.html.j2")
-        .render(
-            document=content_of(document, KIND, results),
-            rungs=RUNGS,
-            table=[cells(result) for result in results.rungs],
-            pipelines=PIPELINES,
-            legend=legend(document, results),
-            verdict=verdict_text(results.difference),
-            scripts=scripts(results.trained),
-            charts=[
-                charts.line_chart(*axes_of(lines), some, title=f"{rung}: accuracy") for rung, some in curves.items()
-            ],
-            legend_of_lines=charts.legend_of_lines(lines),
-        )
+    return html.template(Path(__file__).with_name("accuracy.html.j2")).render(
+        document=content_of(document, KIND, results),
+        rungs=RUNGS,
+        table=[cells(result) for result in results.rungs],
+        pipelines=PIPELINES,
+        legend=legend(document, results),
+        verdict=verdict_text(results.difference),
+        scripts=scripts(results.trained),
+        charts=[charts.line_chart(*axes_of(lines), some, title=f"{rung}: accuracy") for rung, some in curves.items()],
+        legend_of_lines=charts.legend_of_lines(lines),
     )
 
 

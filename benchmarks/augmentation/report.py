@@ -30,30 +30,26 @@ def _page(document: AugmentationDocument, results: Results) -> str:
         name = result.subject.operation
         groups.setdefault(name, []).append(result)
         slowest_us[name] = max(slowest_us.get(name, 0.0), result.cpu_us_per_image or 0.0)
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("augmentation.html.j2")
-        .render(
-            document=document,
-            groups=groups,
-            operations=OPERATIONS,
-            libraries=LIBRARIES,
-            slowest_us=slowest_us,
-            pictures=results.pictures,
-            cells=cells,
-            microseconds=microseconds,
-            bound=DIFFERENCE_BOUND,
-            cautions=results.cautions,
-        )
+    return html.template(Path(__file__).with_name("augmentation.html.j2")).render(
+        document=document,
+        groups=groups,
+        operations=OPERATIONS,
+        libraries=LIBRARIES,
+        slowest_us=slowest_us,
+        pictures=results.pictures,
+        cells=cells,
+        microseconds=microseconds,
+        bound=DIFFERENCE_BOUND,
+        cautions=results.cautions,
     )
 
 
 def _print(console: Console, document: AugmentationDocument, results: Results) -> None:
     console.print(table(results.rows))
     for line in _legend(document, results):
-        console.print(line, style="dim", markup=False, highlight=False)
+        console.print(line, style="dim")
     for line in results.cautions:
-        console.print(line, style="yellow", markup=False, highlight=False)
+        console.print(line, style="yellow")
 
 
 def _rows(results: Results) -> list[Mapping[str, Any]]:

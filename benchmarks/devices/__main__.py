@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _list(console: Console) -> None:
     for name, experiment in EXPERIMENTS.items():
-        console.print(f"\n[bold]{name}[/]: {experiment.title}", highlight=False)
+        console.print(Text.assemble("\n", (name, "bold"), f": {experiment.title}"))
         for case in experiment.cases:
             console.print(Text(f"  {case.name}", style="dim"))
         for claim in experiment.claims:

@@ -126,7 +126,7 @@ class Run(LabRun[Asked, Measurements]):
             if holder.device.kind != "gpu":
                 raise UserError(f"{holder.device.name}: {error}", exit_code=3) from error
             self._left_out.append(LeftOut(who=holder.device.name, reason=str(error)))
-            self._errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
+            self._errors.print(f"left out gpu: {error}", style="yellow")
             holder.kill()
             self._holders.remove(holder)
 

@@ -120,14 +120,8 @@ def _copies(document: DevicesDocument, results: Results) -> dict[str, Any]:
 
 
 def _page(document: DevicesDocument, results: Results) -> str:
-    environment = html.environment(Path(__file__).parent)
-    environment.filters |= {
-        "effort_cells": effort_cells,
-        "comparison_cells": comparison_cells,
-        "point_cells": lambda point: (point.value, *sweep_cells(point.result)),
-    }
     assert document.telemetry is not None
-    return environment.get_template("devices.html.j2").render(
+    return html.template(Path(__file__).with_name("devices.html.j2")).render(
         document=content_of(document, KIND, results),
         findings=results.findings,
         sweeps=results.sweeps,
@@ -137,7 +131,10 @@ def _page(document: DevicesDocument, results: Results) -> str:
         rate_columns=rate_columns,
         rate_lines=rate_lines,
         effort_columns=EFFORTS,
+        effort_lines=lambda results: [effort_cells(result) for result in results],
+        comparison_lines=lambda comparisons: [comparison_cells(comparison) for comparison in comparisons],
         sweep_columns=list(SWEPT),
+        sweep_lines=lambda points: [(point.value, *sweep_cells(point.result)) for point in points],
         footnotes=footnotes,
         legend=LEGEND,
         machine=machine_charts(document.telemetry),

@@ -141,7 +141,7 @@ def footnotes(results: Sequence[CaseResult]) -> list[str]:
 
 def print_findings(console: Console, findings: Findings) -> None:
     """Prints an experiment: the tables of each case, and the published figures beside ours."""
-    console.print(f"\n[bold]{findings.name}[/]: {findings.experiment.title}", highlight=False)
+    console.print(Text.assemble("\n", (findings.name, "bold"), f": {findings.experiment.title}"))
     for case in findings.cases:
         results = findings.of(case)
         console.print()

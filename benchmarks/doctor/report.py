@@ -93,10 +93,8 @@ def _rows(results: Results) -> list[Mapping[str, Any]]:
 
 
 def _page(document: DoctorDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("doctor.html.j2")
-        .render(document=document, results=results, troubles=TROUBLES, shown_files=_MOST_FILES)
+    return html.template(Path(__file__).with_name("doctor.html.j2")).render(
+        document=document, results=results, troubles=TROUBLES, shown_files=_MOST_FILES
     )
 
 
@@ -114,7 +112,7 @@ def _print(console: Console, document: DoctorDocument, results: Results) -> None
         console.print()
         console.print(_table(results))
     if examination.storage is not None:
-        console.print("\n".join(("", *examination.storage.sentences())), highlight=False, markup=False)
+        console.print("\n".join(("", *examination.storage.sentences())))
 
 
 def _table(results: Results) -> Table:

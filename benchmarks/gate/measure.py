@@ -270,7 +270,7 @@ def _log(out: Path, errors: Console) -> Iterator[tuple[Path, Callable[[], None]]
     finally:
         if failed and log.stat().st_size:
             text = f"the output of the processes is in {log}"
-            errors.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+            errors.print(text, soft_wrap=True)
         else:
             log.unlink(missing_ok=True)
 

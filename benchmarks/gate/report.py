@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
@@ -26,6 +26,7 @@ from benchmarks.gate.results import (
     derive_comparisons,
 )
 from benchmarks.gate.samples import SIDES, CheckSamples, ComparisonSamples, Process, invariants_of
+from benchmarks.lab.tables import Table
 from profiles.gate import (
     EPOCH,
     IMPROVED,
@@ -55,14 +56,6 @@ _VERDICT = "verdict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """A table: its columns' names, and rows of cells; the cells of the column "verdict" are coloured."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The answer to one question.
 
@@ -80,7 +73,7 @@ class Answer:
 # Comparisons
 
 
-def comparison_grid(results: Sequence[ComparisonResult]) -> Grid:
+def comparison_grid(results: Sequence[ComparisonResult]) -> Table:
     """Returns a table of all comparisons, with a row for each figure."""
     rows = []
     for result in results:
@@ -90,7 +83,7 @@ def comparison_grid(results: Sequence[ComparisonResult]) -> Grid:
             rates = (_rate(comparison.processes(side), figure) for side in SIDES)
             rows.append((label, *rates, *_cells(comparison, result.decision, figure)))
             title = ""
-    return Grid(columns=("", "A img/s", "B img/s", "B/A", "interval", "pairs", _VERDICT), rows=tuple(rows))
+    return Table(columns=("", "A img/s", "B img/s", "B/A", "interval", "pairs", _VERDICT), rows=rows)
 
 
 def comparison_answers(results: Sequence[ComparisonResult]) -> tuple[Answer, ...]:
@@ -257,7 +250,7 @@ COMPARISONS = Kind(
 # Checks
 
 
-def check_grid(result: CheckResult) -> Grid | None:
+def check_grid(result: CheckResult) -> Table | None:
     """Returns a table of the ratio to each anchor, as recorded and now; None where nothing was measured."""
     processes, baseline = result.check.processes, result.check.asked.baseline
     if not processes:
@@ -280,7 +273,7 @@ def check_grid(result: CheckResult) -> Grid | None:
                 f"floor {rate_text(before.floor_images_per_sec)}",
             )
         )
-    return Grid(columns=("images/sec over", "recorded", "now", "now/recorded", ""), rows=tuple(rows))
+    return Table(columns=("images/sec over", "recorded", "now", "now/recorded", ""), rows=rows)
 
 
 def _over_anchor(processes: Sequence[Process], figure: str, anchor: str) -> list[float]:
@@ -400,19 +393,13 @@ def print_baseline(console: Console, baseline: Baseline, path: Path) -> None:
             mark = "judges: varied least" if anchor == values.judge else ""
             label = _named(anchor, figure, baseline.figures)
             rows.append((label, f"{median(ratios):.4g}", f"{low:.4g} to {high:.4g}", mark))
-    _print_grid(console, Grid(columns=("images/sec over", "ratio", "95 % interval", ""), rows=tuple(rows)))
+    _print_grid(console, Table(columns=("images/sec over", "ratio", "95 % interval", ""), rows=rows))
     rates = "; ".join(
         _named(f"{rate_text(values.images_per_sec)} images/sec", figure, baseline.figures, between=" ")
         + f", floor {rate_text(values.floor_images_per_sec)}"
         for figure, values in baseline.figures.items()
     )
-    console.print(
-        f"\n{rates}. Recorded: {path}",
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-    )
+    console.print(f"\n{rates}. Recorded: {path}", soft_wrap=True)
 
 
 # Used by comparisons, checks and baselines
@@ -444,7 +431,7 @@ def _verdict_of(decision: Decision | None) -> str:
     return "STOPPED" if decision is None else decision.verdict.upper()
 
 
-def _print(console: Console, grid: Grid | None, answers: Sequence[Answer]) -> None:
+def _print(console: Console, grid: Table | None, answers: Sequence[Answer]) -> None:
     """Prints each answer, and below each what changed, then the table, and what to do where nothing was decided."""
     console.print()
     for answer in answers:
@@ -459,8 +446,9 @@ def _print(console: Console, grid: Grid | None, answers: Sequence[Answer]) -> No
         print_lines(console, [Line(label="NEXT", text=text)])
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
+def _print_grid(console: Console, grid: Table) -> None:
+    """Prints a table whose verdicts are coloured."""
+    table = TerminalTable(box=None, padding=(0, 2, 0, 0))
     for number, column in enumerate(grid.columns):
         words = number == 0 or column in ("", _VERDICT)
         # Where a name takes several lines, the last line stands beside the figures.
@@ -477,12 +465,10 @@ def _cell(column: str, cell: str) -> Text:
 def _page(
     document: Document[Any, Any],
     heading: str,
-    grid: Grid | None,
+    grid: Table | None,
     answers: Sequence[Answer],
     facts: Sequence[tuple[str, str]],
 ) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("gate.html.j2")
-        .render(document=document, heading=heading, grid=grid, answers=answers, facts=facts, verdict=_VERDICT)
+    return html.template(Path(__file__).with_name("gate.html.j2")).render(
+        document=document, heading=heading, grid=grid, answers=answers, facts=facts, verdict=_VERDICT
     )

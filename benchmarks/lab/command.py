@@ -153,7 +153,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
                 if not isinstance(error, UserError):
                     _, derived = keep(write, complete=False)
                     what = f"what was measured so far is in {out}" if kind.rows(derived) else "nothing measured"
-                    errors.print(f"stopped: {what}", highlight=False, markup=False, soft_wrap=True)
+                    errors.print(f"stopped: {what}", soft_wrap=True)
                 raise
         if not kind.rows(derived):
             reasons = "; ".join(f"{left_out.who}: {left_out.reason}" for left_out in document.left_out)
@@ -196,7 +196,7 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
         return say(errors, error)
     except Stopped as stopped:
         if when_stopped:
-            errors.print(when_stopped, highlight=False, markup=False, soft_wrap=True)
+            errors.print(when_stopped, soft_wrap=True)
         return stopped.exit_code
     except OSError as error:
         return say_unwritable(errors, out, error)
@@ -207,20 +207,20 @@ def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stoppe
 
 def say(errors: Console, error: UserError | SourceError) -> int:
     """Prints an error that the user can mend, in one line. Returns the exit code."""
-    errors.print(printable(str(error)), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+    errors.print(printable(str(error)), style="bold red", soft_wrap=True)
     return error.exit_code if isinstance(error, UserError) else 2
 
 
 def say_noise(errors: Console, noise: Noise) -> None:
     """Prints how many warnings decoders gave of damaged files, if any."""
     if sentence := noise.sentence():
-        errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
+        errors.print(sentence, style="yellow")
 
 
 def say_unwritable(errors: Console, out: Path, error: OSError) -> int:
     """Prints why writing to a folder, or to the file that the error names, failed. Returns the exit code."""
     message = printable(f"{error.filename or out}: {error.strerror or error}.")
-    errors.print(message, style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
+    errors.print(message, style="bold red", soft_wrap=True)
     return 3
 
 
@@ -381,10 +381,10 @@ def take_whole(source: ImageSource, size: int, *, what: str, instead: str, most:
 def say_data(errors: Console, source: ImageSource) -> None:
     """Prints what was understood of the images, before anything is measured."""
     text = f"measuring {source.images:,} images, {classes_text(source.class_names)}, from {source.name}"
-    errors.print(printable(text), style="dim", markup=False, emoji=False, highlight=False)
+    errors.print(printable(text), style="dim")
 
 
 def say_left_out(errors: Console, source: ImageSource, where: str = "python -m benchmarks.doctor names all") -> None:
     """Prints which of a source's files are left out, and which entries of its skip list no longer apply."""
     for sentence in source.left_out(where):
-        errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
+        errors.print(sentence, style="yellow")

@@ -52,10 +52,6 @@ def print_table(console: Console, table: Table) -> None:
     console.print(printed)
 
 
-def print_line(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, emoji=False)
-
-
 def print_end(
     console: Console, document: Document[Any, Any], *, sentences: Sequence[str] = (), legend: Sequence[str] = ()
 ) -> None:
@@ -90,17 +86,13 @@ def page(
       about: what was measured, in a few words; the data's name unless given.
       legend: what the columns mean.
     """
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("tables.html.j2")
-        .render(
-            heading=heading,
-            document=document,
-            about=about,
-            tables=tables,
-            sentences=sentences,
-            notes=notes,
-            facts=facts,
-            legend=legend,
-        )
+    return html.template(Path(__file__).with_name("tables.html.j2")).render(
+        heading=heading,
+        document=document,
+        about=about,
+        tables=tables,
+        sentences=sentences,
+        notes=notes,
+        facts=facts,
+        legend=legend,
     )

@@ -75,7 +75,7 @@ def _print(console: Console, document: PeersDocument, results: Results) -> None:
         console.print()
     print_end(console, document)
     if results.only_ours:
-        console.print(f"\n{_ONLY_OURS}", highlight=False)
+        console.print(f"\n{_ONLY_OURS}")
 
 
 def _print_work(console: Console, work: WorkResult) -> None:
@@ -138,20 +138,16 @@ def sentence(lead: Lead) -> str:
 
 
 def _page(document: PeersDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("peers.html.j2")
-        .render(
-            document=document,
-            works=results.works,
-            columns=(*_NAMES, *_NUMBERS),
-            title=title,
-            cells=cells,
-            notes=notes,
-            legend=LEGEND,
-            sentence=sentence,
-            only_ours=_ONLY_OURS if results.only_ours else None,
-        )
+    return html.template(Path(__file__).with_name("peers.html.j2")).render(
+        document=document,
+        works=results.works,
+        columns=(*_NAMES, *_NUMBERS),
+        title=title,
+        cells=cells,
+        notes=notes,
+        legend=LEGEND,
+        sentence=sentence,
+        only_ours=_ONLY_OURS if results.only_ours else None,
     )
 
 

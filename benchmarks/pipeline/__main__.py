@@ -13,6 +13,7 @@ if "benchmarks" not in str(__package__ or ""):
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.lab.command import Command, run
 from benchmarks.pipeline.plan import parser, read_plan
@@ -50,9 +51,9 @@ def _list(console: Console) -> None:
             table.add_row(name, "x".join(map(str, network.image_size)), network.source)
     console.print(table)
     others = ", ".join(name for name, network in MODELS.items() if not hasattr(network, "image_size"))
-    console.print(f"for python -m benchmarks.devices, since they take no colour images: {others}", highlight=False)
+    console.print(f"for python -m benchmarks.devices, since they take no colour images: {others}")
     rates = ", ".join(f"emulated:{name}" for name in NAMED_RATES)
-    console.print(f"\n[bold]devices[/]\ncpu, gpu, emulated:RATE (images/sec), {rates}", highlight=False)
+    console.print(Text.assemble("\n", ("devices", "bold"), f"\ncpu, gpu, emulated:RATE (images/sec), {rates}"))
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ class Run:
         except JobRefused as error:
             missing = group.device.kind == "gpu" and not group.backend
             if missing and self._plan.devices is None:
-                self._errors.print(f"left out gpu: {error}", style="yellow", markup=False, highlight=False)
+                self._errors.print(f"left out gpu: {error}", style="yellow")
                 group.kill()
                 self._groups.remove(group)
                 return
@@ -216,7 +216,7 @@ class Run:
             if (size := group.device.image_size) is not None and size != facts.image_size
         }
         for line in lines:
-            self._errors.print(line, style="yellow", markup=False, highlight=False)
+            self._errors.print(line, style="yellow")
 
     def kill(self) -> None:
         for group in self._groups:

@@ -181,17 +181,13 @@ def _page(document: ScalingDocument, results: Results) -> str:
         }
         for axis, values in asked.axes.items()
     ]
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("scaling.html.j2")
-        .render(
-            document=content_of(document, KIND, results),
-            axes=axes,
-            figures=FIGURES,
-            variants=variants,
-            tolerance=TOLERANCE_RATIO,
-            legend=_legend(asked.variants),
-        )
+    return html.template(Path(__file__).with_name("scaling.html.j2")).render(
+        document=content_of(document, KIND, results),
+        axes=axes,
+        figures=FIGURES,
+        variants=variants,
+        tolerance=TOLERANCE_RATIO,
+        legend=_legend(asked.variants),
     )
 
 
@@ -203,9 +199,8 @@ def _print(console: Console, document: ScalingDocument, results: Results) -> Non
             _print_table(console, axis, results.points, variants[start : start + _VARIANTS_A_TABLE], values)
         _print_lines(console, [f"no result: {line}" for line in failures(axis, results.points)], style="yellow")
     checked = len(results.checked)
-    console.print(
-        f"\n[bold]{checked - len(results.findings)} of {checked} checks are as they should be.[/]", highlight=False
-    )
+    text = f"\n{checked - len(results.findings)} of {checked} checks are as they should be."
+    console.print(Text(text, style="bold"))
     _print_lines(console, results.doubts, style="yellow")
     _print_lines(console, [finding.line for finding in results.findings if not finding.doubtful])
     if doubtful := [finding.line for finding in results.findings if finding.doubtful]:

@@ -102,10 +102,8 @@ def _rows(results: Results) -> list[Mapping[str, Any]]:
 
 
 def _page(document: ScriptsDocument, results: Results) -> str:
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("scripts.html.j2")
-        .render(document=document, results=results, headings=HEADINGS, cells=cells)
+    return html.template(Path(__file__).with_name("scripts.html.j2")).render(
+        document=document, results=results, headings=HEADINGS, rows=[cells(result) for result in results.scripts]
     )
 
 
@@ -119,17 +117,17 @@ def _print(console: Console, document: ScriptsDocument, results: Results) -> Non
     for result in results.scripts:
         row = cells(result)
         table.add_row(*(row[at] if full else row[at].partition(" (")[0] for at in shown))
-    console.print(table, highlight=False)
+    console.print(table)
     for result in results.scripts:
         if not full and result.difference is not None:
-            console.print(f"{result.script.name}, printed: {printed_text(result)}", highlight=False, markup=False)
+            console.print(f"{result.script.name}, printed: {printed_text(result)}")
         if not full and result.advice is not None and not result.follows_advice:
             advised = result.advice.chosen or "nothing"
-            console.print(f"{result.script.name}, advised: {advised}", highlight=False, markup=False)
+            console.print(f"{result.script.name}, advised: {advised}")
     for conclusion in results.conclusions:
-        console.print(conclusion, highlight=False, markup=False)
+        console.print(conclusion)
     for left_out in document.left_out:
-        console.print(f"{left_out.who}: {left_out.reason}", highlight=False, markup=False)
+        console.print(f"{left_out.who}: {left_out.reason}")
 
 
 KIND = Kind(plan=Asked, samples=Samples, derive=derive, copies=_copies, report=_page, print=_print, rows=_rows)

@@ -40,7 +40,7 @@ def serve(plan: ServerPlan, console: Console, errors: Console) -> int:
         held = _dispatcher(plan, console) if plan.dispatcher is None else _worker(plan, plan.dispatcher, console)
     except (UnavailableError, SourceError) as error:
         raise UserError(f"{error}.", exit_code=3) from error
-    errors.print(f"{_OPEN if plan.open_to_others else _CLOSED}. Stop it with Ctrl+C.", highlight=False, soft_wrap=True)
+    errors.print(f"{_OPEN if plan.open_to_others else _CLOSED}. Stop it with Ctrl+C.", soft_wrap=True)
     return _serve_until_stopped(held, errors)
 
 
@@ -49,7 +49,7 @@ def _serve_until_stopped(held: object, errors: Console) -> int:
     try:
         threading.Event().wait()
     except Stopped as stopped:
-        errors.print("stopped", highlight=False)
+        errors.print("stopped")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(stopped.exit_code)  # TensorFlow's servers would first wait for their clients
@@ -60,13 +60,13 @@ def _dispatcher(plan: ServerPlan, console: Console) -> Any:
     if plan.journal is not None:
         plan.journal.mkdir(parents=True, exist_ok=True)
     started = server.start_dispatcher(plan.port, journal=plan.journal, open_to_others=plan.open_to_others)
-    console.print(f"dispatcher ready at port {plan.port}", highlight=False)
+    console.print(f"dispatcher ready at port {plan.port}")
     here = LOOPBACK_HOST if not plan.open_to_others else "THIS_HOST"
     for line in (
         f"workers:  unstall service worker --dispatcher {here}:{plan.port} --data DIR{' --open' * plan.open_to_others}",
         f"does it help: unstall service local --data DIR --service {here}:{plan.port}",
     ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     return started
 
 
@@ -76,11 +76,11 @@ def _worker(plan: ServerPlan, dispatcher: Address, console: Console) -> Serving:
     place = Place(dispatcher=dispatcher.text, host=host, port=plan.port, open_to_others=plan.open_to_others)
     serving = _of_function(plan.pipeline, place) if plan.pipeline is not None else _of_photos(plan, place)
     facts = serving.facts
-    console.print(f"worker {facts.worker} ready for {dispatcher.text}, {facts.cores} cores", highlight=False)
+    console.print(f"worker {facts.worker} ready for {dispatcher.text}, {facts.cores} cores")
     if facts.costs_us:
         costs = ", ".join(f"{stage} {cost:,.0f}" for stage, cost in facts.costs_us.items())
         rate = facts.cores * 1e6 / facts.costs_us["all"]
-        console.print(f"us of a core an image: {costs}; at most {rate:,.0f} img/s", highlight=False, soft_wrap=True)
+        console.print(f"us of a core an image: {costs}; at most {rate:,.0f} img/s", soft_wrap=True)
     return serving
 
 

@@ -39,16 +39,14 @@ def train_and_keep(plan: Plan, splits: Splits, progress: Progress, console: Cons
     console.print(
         f"{plan.model}: {network.count_params():,} parameters; {splits.train.images:,} photos of "
         f"{len(splits.train.class_names)} classes to train on, {splits.test.images:,} to test with "
-        f"({splits.how})",
-        highlight=False,
-        markup=False,
+        f"({splits.how})"
     )
-    console.print(f"trained by {named_backend(backend())}", highlight=False, markup=False)
+    console.print(f"trained by {named_backend(backend())}")
     with decoders_unheard() as noise:
         correct = _train(network, splits, config, plan, progress, console)
     say_noise(errors, noise)
     out = _keep(network, splits, config, plan, errors)
-    console.print(f"{out}: {accuracy_text(correct, splits.test.images)}", highlight=False, markup=False)
+    console.print(f"{out}: {accuracy_text(correct, splits.test.images)}")
     return 0
 
 
@@ -108,8 +106,7 @@ def print_pass(console: Console, trained: Pass, passes: int, accuracy: float) ->
     """Prints the loss of a pass, and the accuracy after the pass."""
     rate = "" if trained.images_per_sec is None else f"  {trained.images_per_sec:,.0f} images/sec"
     console.print(
-        f"pass {trained.number:>{len(str(passes))}} of {passes}  loss {trained.loss:.4f}  test {accuracy:.1%}{rate}",
-        highlight=False,
+        f"pass {trained.number:>{len(str(passes))}} of {passes}  loss {trained.loss:.4f}  test {accuracy:.1%}{rate}"
     )
 
 
@@ -127,19 +124,17 @@ def _keep(network: Any, splits: Splits, config: PipelineConfig, plan: Plan, erro
     except FileExistsError:  # a file of this name was created since training began
         taken, out = out, free_name(out)
         save(finished, out, overwrite=False)
-        errors.print(f"{taken} has appeared meanwhile and was left as it is.", style="yellow", markup=False)
+        errors.print(f"{taken} has appeared meanwhile and was left as it is.", style="yellow")
     try:
         foreign = foreign_layers(finished)
     except models.ModelError as error:
-        errors.print(f"{out} was written; {error}.", style="yellow", markup=False, highlight=False)
+        errors.print(f"{out} was written; {error}.", style="yellow")
         return out
     if foreign:
         errors.print(
             f"{out} holds layers that Keras has not ({', '.join(foreign)}): a script must import them before it opens "
             "the file.",
             style="yellow",
-            markup=False,
-            highlight=False,
         )
     return out
 

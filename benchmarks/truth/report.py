@@ -24,16 +24,12 @@ def _print(console: Console, document: TruthDocument, results: Results) -> None:
             console.print()
             console.print(Text.assemble((section.name, "bold"), f": {section.heading}"))
         for line in section.before:
-            _print_line(console, line)
+            console.print(line)
         for table in section.tables:
             _print_table(console, table)
         for line in section.notes:
-            _print_line(console, line)
-    _print_line(console, f"\n{results.conclusion}")
-
-
-def _print_line(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False)
+            console.print(line)
+    console.print(f"\n{results.conclusion}")
 
 
 def _print_table(console: Console, table: Table) -> None:
@@ -49,15 +45,11 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _page(document: TruthDocument, results: Results) -> str:
     part = document.plan.part
-    return (
-        html.environment(Path(__file__).parent)
-        .get_template("truth.html.j2")
-        .render(
-            heading=_HEADING if part == PLANTED_PART else PARTS[part].text,
-            document=document,
-            sections=list(sections(document, results)),
-            conclusion=results.conclusion,
-        )
+    return html.template(Path(__file__).with_name("truth.html.j2")).render(
+        heading=_HEADING if part == PLANTED_PART else PARTS[part].text,
+        document=document,
+        sections=list(sections(document, results)),
+        conclusion=results.conclusion,
     )
 
 

@@ -76,6 +76,6 @@ class Run(LabRun[Asked, SearchSamples]):
         try:
             write_atomically(script, export(config, self._source, self._plan.data))
         except (ExportError, SourceError, OSError) as error:
-            console.print(f"no {SCRIPT}: {error}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+            console.print(f"no {SCRIPT}: {error}", soft_wrap=True)
             return (toml,)
         return toml, script

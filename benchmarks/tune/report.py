@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_line, print_table
+from benchmarks.lab.tables import Table, page, print_table
 from benchmarks.tune.plan import SCRIPT, TOML, Asked
 from benchmarks.tune.results import (
     AUTOTUNE,
@@ -116,15 +116,15 @@ def _calls(stage: Mapping[str, Any]) -> str:
 
 def _print(console: Console, document: SearchDocument, results: Results) -> None:
     print_table(console, _table(document, results))
-    print_line(console, f"\n{_LEGEND}")
-    print_line(console, "")
+    console.print(f"\n{_LEGEND}")
+    console.print()
     for line in _bars(results):
-        print_line(console, line)
-    print_line(console, "")
+        console.print(line)
+    console.print()
     for sentence in _sentences(document, results):
-        print_line(console, sentence)
+        console.print(sentence)
     for left_out in document.left_out:
-        print_line(console, f"could not be measured: {left_out.who}: {left_out.reason}")
+        console.print(f"could not be measured: {left_out.who}: {left_out.reason}")
 
 
 def screens_of(document: SearchDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:

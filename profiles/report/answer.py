@@ -5,12 +5,11 @@ docs/answer.schema.json describes it. Within a version of the schema fields are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from profiles.report.codec import encode
 from profiles.report.document import Document, Kind
-from profiles.report.screen import Line, Screen
+from profiles.report.screen import Screen
 
 ANSWER_VERSION = 1
 
@@ -46,11 +45,7 @@ def _answer(screen: Screen) -> dict[str, Any]:
     return {
         "about": list(screen.heading),
         "warning": screen.warning,
-        "verdict": _lines(screen.verdict),
-        "why": _lines(screen.why),
-        "next": _lines(screen.next),
+        "verdict": encode(screen.verdict),
+        "why": encode(screen.why),
+        "next": encode(screen.next),
     }
-
-
-def _lines(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    return [{"label": line.label, "text": line.text, "code": list(line.code)} for line in lines]

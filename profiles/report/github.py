@@ -56,7 +56,7 @@ def _is_in_a_job() -> bool:
 def _print(console: Console, lines: Sequence[str]) -> None:
     """Prints each line once, whole."""
     for line in dict.fromkeys(lines):
-        console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _of_figures(figures: Sequence[Figure]) -> list[str]:

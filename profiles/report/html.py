@@ -32,14 +32,14 @@ _MARK = "<!-- answer -->"
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def environment(*templates: Path) -> jinja2.Environment:
-    """Returns the environment for the templates in some folders and in this package's.
+def template(path: Path) -> jinja2.Template:
+    """Returns the template in a file; it may use templates beside it, and this package's.
 
     All values are escaped; a missing value is an error. Characters that are not text, such as those that reverse the
     direction of what follows, are shown as escapes.
     """
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([*templates, _TEMPLATES]),
+        loader=jinja2.FileSystemLoader([path.parent, _TEMPLATES]),
         autoescape=True,
         finalize=lambda value: printable(value) if type(value) is str else value,  # a chart is escaped markup
         undefined=jinja2.StrictUndefined,
@@ -57,7 +57,7 @@ def environment(*templates: Path) -> jinja2.Environment:
         "script": Markup(script),
         "script_digest": f"sha256-{digest}",  # the page runs this script and no other
     }
-    return jinja
+    return jinja.get_template(path.name)
 
 
 def _moment(created: str) -> str:
@@ -70,8 +70,7 @@ def with_answer(page: str, screens: Sequence[Screen]) -> str:
     """Returns a page with what the first screens of its run say at its mark, or nothing there."""
     answer = ""
     if screens:
-        template = environment().get_template("answer.html.j2")
-        answer = template.render(screens=screens, tone=TONES.get, picture=picture_table)
+        answer = template(_TEMPLATES / "answer.html.j2").render(screens=screens, tone=TONES.get, picture=picture_table)
     return page.replace(_MARK, answer, 1)
 
 
@@ -113,28 +112,24 @@ def render(
         key: [result for result in group if result.get("stages") or result.get("stage_table") or result.get("lines")]
         for key, group in groups.items()
     }
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            document=document,
-            staged=staged,
-            title=_title(groups, document["dataset"]["name"], script),
-            timelines=timelines,
-            overlaps={key: _overlaps(group) for key, group in groups.items()},
-            machine=machine_charts(telemetry) if telemetry else (),
-            groups=groups,
-            units=units,
-            unit=common_unit(units.values()) if units else IMAGE,
-            remarks=remarks,
-            name=_name,
-            bars={key: bar_chart([_bar(result) for result in group]) for key, group in groups.items()},
-            legend_of_parts=legend_of_parts(),
-            verdicts=verdict_texts,
-            accounts=accounts,
-            trials=trials,
-            trial_headings=HEADINGS,
-        )
+    return template(_TEMPLATES / "report.html.j2").render(
+        document=document,
+        staged=staged,
+        title=_title(groups, document["dataset"]["name"], script),
+        timelines=timelines,
+        overlaps={key: _overlaps(group) for key, group in groups.items()},
+        machine=machine_charts(telemetry) if telemetry else (),
+        groups=groups,
+        units=units,
+        unit=common_unit(units.values()) if units else IMAGE,
+        remarks=remarks,
+        name=_name,
+        bars={key: bar_chart([_bar(result) for result in group]) for key, group in groups.items()},
+        legend_of_parts=legend_of_parts(),
+        verdicts=verdict_texts,
+        accounts=accounts,
+        trials=trials,
+        trial_headings=HEADINGS,
     )
 
 

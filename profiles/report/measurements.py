@@ -93,8 +93,6 @@ class Measurements:
 
 
 MeasurementDocument = Document[Plan, Measurements]
-# Verdicts by the model and the name of the device: each group has a table of its own.
-_Groups = dict[tuple[str, str], list[Verdict]]
 
 
 def window_mark(window: str, variant: str, model: str, device: Device) -> str:
@@ -164,7 +162,7 @@ def _groups(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[
 def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     sentences: dict[tuple[str, str], list[str]] = {}
     for group in _groups(document, verdicts):
-        for (model, device), of_device in _by_device(group).items():
+        for (model, device), of_device in text.by_device(group).items():
             sentences.setdefault((model, device), []).extend(text.verdict_lines(of_device, document.plan.baseline))
     accounts = [
         (name, account_rows(account), [finding.sentences() for finding in findings])
@@ -177,21 +175,13 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     ]
     timelines = {
         key: chart
-        for key, group in _by_device(verdicts).items()
+        for key, group in text.by_device(verdicts).items()
         if (chart := timeline([verdict.result for verdict in group])) is not None
     }
     content = content_of(document, KIND, list(verdicts))
     return html.render(
         content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines, script=script
     )
-
-
-def _by_device(verdicts: Sequence[Verdict]) -> _Groups:
-    groups: _Groups = {}
-    for verdict in verdicts:
-        subject = verdict.result.subject
-        groups.setdefault((subject.model, subject.device.name), []).append(verdict)
-    return groups
 
 
 def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> None:
@@ -204,7 +194,7 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
         text.print_results(console, group, baseline=document.plan.baseline, left_out=left_out if is_compared else ())
         if is_compared and document.telemetry is not None:
             for line in unread_gpu((verdict.result.subject.device for verdict in group), document.telemetry):
-                console.print(line, style="dim", highlight=False)
+                console.print(line, style="dim")
         for result in (verdict.result for verdict in group):
             if result.stages is not None:
                 subject = result.subject
@@ -227,7 +217,7 @@ def screens_of(
     if baseline is not None:
         data = document.plan.data if typed is None else typed
         return compared_screens(
-            list(_by_device(verdicts).values()),
+            list(text.by_device(verdicts).values()),
             baseline=baseline,
             dataset=document.dataset or {},
             data=data,

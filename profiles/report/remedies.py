@@ -13,7 +13,6 @@ import unstall
 from profiles.remedies import (
     EQUAL_RATIO,
     Gain,
-    Gains,
     Trial,
     as_written_s_per_image,
     beyond_trial,
@@ -33,9 +32,9 @@ _LEAST_LOST_S = 0.1
 _NOTED_STEPS = 0.05
 
 
-def gain_rows(trial: Trial, gains: Gains | None = None) -> list[tuple[str, ...]]:
+def gain_rows(trial: Trial) -> list[tuple[str, ...]]:
     """Returns a row for each contender that is faster, the fastest first: as `HEADINGS` says."""
-    gains = gains_of(trial) if gains is None else gains
+    gains = gains_of(trial)
     return [
         (
             f"{gain.name} *" if gain is gains.chosen else gain.name,

@@ -51,13 +51,13 @@ def main(
     try:
         return _compare(arguments) if arguments.verb == "compare" else _show(arguments, kinds)
     except DocumentError as error:
-        errors.print(printable(str(error)), style="bold red", markup=False, highlight=False, soft_wrap=True)
+        errors.print(printable(str(error)), style="bold red", soft_wrap=True)
         return 2
     except BrokenPipeError:  # the program that reads the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python writes at its end
         return 0
     except OSError as error:
-        errors.print(f"{error.filename}: {error.strerror}.", style="bold red", markup=False, soft_wrap=True)
+        errors.print(f"{error.filename}: {error.strerror}.", style="bold red", soft_wrap=True)
         return 3
 
 
@@ -126,9 +126,9 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         print_document(Terminal(), document, kind, derived, details=arguments.details)
     if not document.complete:
         text = "this run was stopped before its end: the above is of what was measured by then"
-        Terminal(stderr=True).print(text, style="dim", highlight=False, markup=False)
+        Terminal(stderr=True).print(text, style="dim")
     if other_version := judged_by(document):
-        Terminal(stderr=True).print(other_version, style="dim", highlight=False, markup=False)
+        Terminal(stderr=True).print(other_version, style="dim")
     return 0
 
 

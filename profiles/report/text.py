@@ -146,10 +146,7 @@ def print_results(
       baseline: the variant that speed-ups are relative to; None for no such column.
       left_out: (who, why) of the subjects without a result.
     """
-    groups: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        subject = verdict.result.subject
-        groups.setdefault((subject.model, subject.device.name), []).append(verdict)
+    groups = by_device(verdicts)
     for (model, device), group in groups.items():
         results = [verdict.result for verdict in group]
         over = {result.subject.page_cache: result for result in results if result.subject.variant == baseline}
@@ -163,6 +160,15 @@ def print_results(
         console.print()
         for line in verdict_lines(group, baseline):
             console.print(Text(line))
+
+
+def by_device(verdicts: Sequence[Verdict]) -> dict[tuple[str, str], list[Verdict]]:
+    """Returns the verdicts by the model and the name of the device: each group has a table of its own."""
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        subject = verdict.result.subject
+        groups.setdefault((subject.model, subject.device.name), []).append(verdict)
+    return groups
 
 
 def verdict_lines(group: Sequence[Verdict], baseline: str | None) -> list[str]:

@@ -58,7 +58,7 @@ class StallMonitor(WatchCallback):
         values = {key: value for key in _HELP if (value := getattr(record, key)) is not None}
         logs.update(values)
         if self._live:
-            Terminal(stderr=True).print(_line(epoch, values), highlight=False, markup=False, soft_wrap=True)
+            Terminal(stderr=True).print(_line(epoch, values), soft_wrap=True)
         if self._prometheus is not None:
             try:
                 write_atomically(self._prometheus, _metrics(epoch, values))

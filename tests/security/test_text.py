@@ -152,7 +152,7 @@ def show_left_out(console: Terminal, text: str) -> None:
 def show_errors(console: Terminal, text: str) -> None:
     command.say(console, UserError(text))
     command.say_unwritable(console, pathlib.Path(text.replace("\0", "")), OSError(28, text))
-    console.print(one_line(ValueError(text)), markup=False)
+    console.print(one_line(ValueError(text)))
 
 
 def show_peers(console: Terminal, text: str) -> None:
@@ -167,7 +167,7 @@ def show_peers(console: Terminal, text: str) -> None:
 def show_materialized(console: Terminal, text: str) -> None:
     folder = pathlib.Path(text.replace("\0", ""))
     prepared = Prepared(folder=folder, form="raw", images=1, source_bytes=1, prepared_bytes=1, seconds=1.0)
-    console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))), markup=False)
+    console.print(describe(prepared, Rates(before=(1.0,), after=(2.0,))))
 
 
 def show_fewer_bits(console: Terminal, text: str) -> None:
@@ -353,7 +353,7 @@ def test_text_that_is_printable_stays_as_it_is_and_the_rest_is_escaped():
 
 def test_the_consoles_own_colours_are_kept():
     console = Terminal(file=io.StringIO(), width=80, force_terminal=True)
-    console.print("\x1b[2J", style="bold red", markup=False)
+    console.print("\x1b[2J", style="bold red")
     written = console.file.getvalue()
     assert set(re.findall(r"\x1b\[[\d;]*[A-Za-z]", written)) == {"\x1b[1;31m", "\x1b[0m"}
     assert re.sub(r"\x1b\[[\d;]*m", "", written) == "\\x1b[2J\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_line, print_table
+from benchmarks.lab.tables import Table, page, print_table
 from benchmarks.tune.check.results import GOAL_RATIO, NEAR_RATIO, CheckDocument, Checked, Results, derive
 from benchmarks.tune.check.samples import CheckSamples
 from benchmarks.tune.plan import CheckAsked
@@ -68,10 +68,10 @@ def _near(results: Results) -> str:
 def _print(console: Console, document: CheckDocument, results: Results) -> None:
     for checked in results.targets:
         print_table(console, _table(checked))
-        print_line(console, f"chosen: {_choice(checked)}\n")
-    print_line(console, _reached(results))
+        console.print(f"chosen: {_choice(checked)}\n")
+    console.print(_reached(results))
     if results.rates:
-        print_line(console, _near(results))
+        console.print(_near(results))
 
 
 def _page(document: CheckDocument, results: Results) -> str:

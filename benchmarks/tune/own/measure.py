@@ -51,7 +51,7 @@ class Run(LabRun[AdviceAsked, Trial]):
             write_atomically(path, self._change)
             return (path,)
         if gains.chosen is not None:
-            console.print(f"no {DIFF}: {self._unchanged}.", highlight=False, markup=False, emoji=False, soft_wrap=True)
+            console.print(f"no {DIFF}: {self._unchanged}.", soft_wrap=True)
         return ()
 
     def measure(self, after_round: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_line, print_table
+from benchmarks.lab.tables import Table, page, print_table
 from benchmarks.tune.plan import DIFF, AdviceAsked
 from profiles.remedies import AS_WRITTEN, Gains, Trial, gains_of
 from profiles.report import Bar, Document, Kind, Line, Picture, Screen, faster_line, trial_copies, trial_sentences
@@ -52,11 +52,11 @@ def _epoch(document: AdviceDocument) -> list[str]:
 
 
 def _print(console: Console, document: AdviceDocument, gains: Gains) -> None:
-    print_line(console, _stages(document))
+    console.print(_stages(document))
     if gains.all:
         print_table(console, _table(document, gains))
     for line in (*_epoch(document), "", *trial_sentences(document.samples)):
-        print_line(console, line)
+        console.print(line)
 
 
 def _page(document: AdviceDocument, gains: Gains) -> str:

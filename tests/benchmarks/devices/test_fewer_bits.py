@@ -10,7 +10,6 @@ import sys
 import keras
 import numpy as np
 import pytest
-from rich.console import Console
 
 from benchmarks.devices import __main__ as devices
 from benchmarks.devices.fewer_bits.plan import parser, read_plan
@@ -19,6 +18,7 @@ from benchmarks.lab.options import UserError
 from models import MODELS
 from profiles.report import LeftOut
 from tests.builders import a_fewer_bits_document, a_measured_way
+from tests.checks import tables_of
 
 GOLDEN = """
 cats-dogs-64 predicts on 2 threads; trained for 8 epochs on 100 photos
@@ -55,14 +55,8 @@ def a_run(**changes):
     )
 
 
-def printed(document) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
 def test_the_table_is_this():
-    assert printed(a_run()) == GOLDEN.strip("\n")
+    assert tables_of(KIND, a_run()) == GOLDEN.strip("\n")
 
 
 def test_the_page_has_the_rows_of_the_terminal():
@@ -88,13 +82,13 @@ def test_a_run_that_was_stopped_compares_with_float32_all_the_same():
     [result] = KIND.derive(dataclasses.replace(document, samples=samples)).ways
     assert (result.way, result.lost, result.gained) == ("LiteRT int8", 2, 1)
     assert (result.ratio, result.interval) == (None, None)
-    text = printed(dataclasses.replace(document, samples=samples))
+    text = tables_of(KIND, dataclasses.replace(document, samples=samples))
     assert "LiteRT int8  75% 5,980      -" in text
 
 
 def test_products_that_cannot_be_counted_are_said():
     way = a_measured_way("LiteRT int8", 1000.0, uncounted="the multiply-adds of WHILE cannot be counted", file_bytes=7)
-    text = printed(a_fewer_bits_document(a_measured_way("TensorFlow float32", 500.0), way))
+    text = tables_of(KIND, a_fewer_bits_document(a_measured_way("TensorFlow float32", 500.0), way))
     assert "LiteRT int8: the multiply-adds of WHILE cannot be counted." in text
 
 

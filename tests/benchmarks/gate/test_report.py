@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from benchmarks.gate.report import CHECK, COMPARISONS
 from benchmarks.lab.show import _Kinds
@@ -18,7 +16,7 @@ from tests.builders import (
     a_gate_check_document,
     gate_measurements,
 )
-from tests.checks import Page, assert_follows_from_its_file
+from tests.checks import Page, assert_follows_from_its_file, tables_of
 
 NAME = "mine:b\nagainst mine:a"
 FAILED = LeftOut(who=NAME, reason="mine:b: it died")
@@ -38,11 +36,8 @@ def kind_of(document):
     return CHECK if document.command == "gate check" else COMPARISONS
 
 
-def printed(document, width=80):
-    console = Console(file=io.StringIO(), width=width)
-    kind = kind_of(document)
-    kind.print(console, document, kind.derive(document))
-    return console.file.getvalue()
+def printed(document):
+    return tables_of(kind_of(document), document)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -113,7 +108,7 @@ def test_the_table_of_a_check_has_the_ratio_of_its_sentence():
 
 
 def test_the_table_of_a_comparison():
-    lines = [line.rstrip() for line in printed(DOCUMENTS["regression"]).splitlines()]
+    lines = printed(DOCUMENTS["regression"]).splitlines()
     assert lines[1].startswith("REGRESSION     mine:b against mine:a: regression: ")
     table = lines[lines.index("", 1) + 1 :]
     assert table == [

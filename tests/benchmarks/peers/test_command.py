@@ -53,7 +53,7 @@ from pipeline.variants import VARIANTS
 from profiles.report import LeftOut, load, write
 from tests import PROJECT_ROOT
 from tests.builders import a_measured_peer, a_peer, a_peers_document, a_survey, an_identity
-from tests.checks import have_ended, lives
+from tests.checks import have_ended, lives, tables_of
 
 IMAGES = 100
 
@@ -754,22 +754,18 @@ left out ffcv (prepared, prepared-float): not built
 """
 
 
-def printed(document: PeersDocument) -> str:
-    text = io.StringIO()
-    KIND.print(Console(file=text, width=80), document, KIND.derive(document))
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
 def test_the_table_is_this():
-    assert printed(a_run()) == GOLDEN.rstrip("\n")
+    assert tables_of(KIND, a_run()) == GOLDEN.rstrip("\n")
 
 
 def test_a_run_without_another_library_says_so():
     ours = a_measured_peer("ours:one", (1000.0,))
     part = a_measured_peer("decode", (1000.0,), survey=None, identity=None)
     sentence = "No peer is here: no other library was measured."
-    assert printed(a_peers_document(ours, part, peers=[a_peer("decode", part=True)])).endswith(f"\n\n{sentence}")
-    assert sentence not in printed(a_peers_document(ours, a_measured_peer("other", (1000.0,))))
+    assert tables_of(KIND, a_peers_document(ours, part, peers=[a_peer("decode", part=True)])).endswith(
+        f"\n\n{sentence}"
+    )
+    assert sentence not in tables_of(KIND, a_peers_document(ours, a_measured_peer("other", (1000.0,))))
 
 
 def test_a_ratio_is_of_the_rounds_that_both_have():

@@ -36,7 +36,7 @@ from tests.builders import a_measurement as measurement
 from tests.builders import a_scaling_plan as plan
 from tests.builders import a_scaling_sample as sample
 from tests.builders import scaling_rows_of as rows_of
-from tests.checks import Page, assert_harmless
+from tests.checks import Page, assert_harmless, tables_of
 from tests.fakes import FakePlaceChild as FakeChild
 
 FILES = (1_000, 10_000, 100_000)
@@ -396,11 +396,7 @@ def test_a_stopped_run_writes_what_it_has_and_removes_its_files(fake_child, phot
 def test_the_table_of_an_axis_and_its_finding():
     planted = plan(axes={"cores": (1, 2)}, variants=ONE_VARIANT, rounds=2)
     rows = rows_of(planted, {1: (1000.0, 980.0), 2: (1200.0, 1220.0)})
-    console = Console(file=io.StringIO(), width=80)
-    document = a_scaling_document(planted, rows)
-    KIND.print(console, document, derive(document))
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    assert lines == [
+    assert tables_of(KIND, a_scaling_document(planted, rows)).splitlines() == [
         "",
         "cores",
         "                 tf-data-",
@@ -434,10 +430,7 @@ def test_the_table_of_an_axis_and_its_finding():
 def test_tables_of_every_variant_fit_80_columns():
     everything = plan(variants=VARIANTS)
     rows = rows_of(everything, {value: (123456.0, 234567.0) for values in everything.axes.values() for value in values})
-    console = Console(file=io.StringIO(), width=80)
-    document = a_scaling_document(everything, rows)
-    KIND.print(console, document, derive(document))
-    printed = console.file.getvalue()
+    printed = tables_of(KIND, a_scaling_document(everything, rows))
     assert max(map(len, printed.splitlines())) <= 80
     assert "…" not in printed
     assert printed.count("179,012 ±31%") == 8 * len(VARIANTS)
@@ -471,10 +464,8 @@ def test_slow_moments_of_the_machine_are_told():
         )
         for point in planted.points
     ]
-    console = Console(file=io.StringIO(), width=80)
-    document = a_scaling_document(planted, rows)
-    KIND.print(console, document, derive(document))
-    assert "disturbed: the machine was slow beside 2 of 6 measurements" in console.file.getvalue()
+    text = tables_of(KIND, a_scaling_document(planted, rows))
+    assert "disturbed: the machine was slow beside 2 of 6 measurements" in text
     assert all(figures.disturbed for figures in series_of(rows))
 
 

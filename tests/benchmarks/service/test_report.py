@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import pytest
-from rich.console import Console
 
 from benchmarks.service.faults.report import KIND as FAULTS
 from benchmarks.service.report import KIND as LOCAL
@@ -19,13 +17,13 @@ from tests.builders import (
     a_service_document,
     a_worker_window,
 )
+from tests.checks import tables_of
 
 
 def printed(kind, document) -> str:
-    text = io.StringIO()
-    kind.print(Console(file=text, width=80), document, kind.derive(document))
-    assert "…" not in text.getvalue()  # no cell is cut
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    text = tables_of(kind, document)
+    assert "…" not in text  # no cell is cut
+    return text
 
 
 def sentence_in(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 from collections.abc import Iterator
@@ -18,19 +17,11 @@ from benchmarks.truth.__main__ import COMMANDS, main
 from benchmarks.truth.plan import PARTS, part_of
 from benchmarks.truth.promises import DECODERS, TIMES_MS, Bound
 from benchmarks.truth.report import KIND
-from benchmarks.truth.results import PLAIN, TruthDocument, derive
+from benchmarks.truth.results import PLAIN, derive
 from benchmarks.truth.samples import Attempt, Case, Figure, Group
 from profiles.report import load
-from profiles.text import Terminal
 from tests.builders import TRACEML_PAIRS, a_counting_group, a_document, a_truth_document
-from tests.checks import assert_follows_from_its_file
-
-
-def printed(document: TruthDocument, width: int = 80) -> str:
-    console = Terminal(file=io.StringIO(), width=width)
-    KIND.print(console, document, derive(document))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+from tests.checks import assert_follows_from_its_file, tables_of
 
 
 def a_grid(name: str, cells: int, share_off: float = 1.0, rate: float = 101.0) -> Group:
@@ -134,7 +125,7 @@ DOCUMENTS = {
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_all_that_follows_from_a_document_follows_from_its_file(name: str, tmp_path: Path) -> None:
     assert_follows_from_its_file(KIND, DOCUMENTS[name], tmp_path)
-    assert max(map(len, printed(DOCUMENTS[name]).splitlines())) <= 80
+    assert max(map(len, tables_of(KIND, DOCUMENTS[name]).splitlines())) <= 80
 
 
 def test_each_part_has_a_document_among_those_that_are_tried() -> None:
@@ -177,7 +168,7 @@ def test_few_repeats_are_judged_by_their_median() -> None:
     document = a_truth_document(repeated(*[1.5] * 18, 9.0), options={"repeats": 19})
     (check,) = derive(document).checks
     assert check.bias is None and check.holds and check.off == 1.5
-    assert "From 20 repeats on, the mean is tested against zero." in printed(document)
+    assert "From 20 repeats on, the mean is tested against zero." in tables_of(KIND, document)
 
 
 def test_a_typical_case_is_measured_as_often_as_asked(
@@ -261,7 +252,7 @@ def test_numbers_that_make_no_sense_are_refused_in_a_line(
 
 
 def test_a_cell_of_a_grid_names_both_figures_and_a_stopped_grid_has_empty_cells() -> None:
-    lines = printed(a_truth_document(a_grid("grid-cpu", 4, share_off=-4.0, rate=96.0))).splitlines()
+    lines = tables_of(KIND, a_truth_document(a_grid("grid-cpu", 4, share_off=-4.0, rate=96.0))).splitlines()
     assert lines[0] == ""
     assert lines[1].startswith("grid-cpu: Loaders and models that sleep")
     assert [line.split() for line in lines if "ms " in line and "+" not in line and "-4.0" in line] == [
@@ -305,7 +296,7 @@ def test_the_monitors_cost_is_judged_on_both_sides_of_1(
         Group(name="watching", figures=figures), part="watching", options={"model": "m", "pairs": 3}
     )
     assert derive(document).exit_code == exit_code
-    shown = printed(document, width=400)
+    shown = tables_of(KIND, document, width=400)
     assert line in shown
     held = sum(check.holds is True for check in derive(document).checks)
     assert shown.splitlines()[-1] == f"{held} of {len(ratios)} figures are as near to the truth as promised."
@@ -347,7 +338,7 @@ def test_rates_of_photos_are_compared_round_by_round() -> None:
     bits, rate = derive(DOCUMENTS["photos"]).checks
     assert bits.off == pytest.approx(1.21 / 1.2 - 1)
     assert rate.off == pytest.approx(-0.1)  # the median of 0.9, 1.2 and 0.9
-    assert "OpenCV, full size, photos/sec on one core" in printed(DOCUMENTS["photos"])
+    assert "OpenCV, full size, photos/sec on one core" in tables_of(KIND, DOCUMENTS["photos"])
 
 
 def test_a_photo_that_cannot_be_decoded_is_named_by_the_doctor(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,8 @@ from profiles.script.profiler import Profiler
 from profiles.script.report import report_on
 from profiles.script.stages import with_stages
 from profiles.stages import tf_stages
-from profiles.text import Terminal
 from profiles.unit import IMAGE, SAMPLE
+from tests.checks import tables_of
 
 _IMAGE = re.compile(r"\bimages?\b|\bimg\b", re.IGNORECASE)
 
@@ -61,12 +60,6 @@ def measured(watched: Profiler) -> MeasurementDocument:
     return document
 
 
-def printed(document: MeasurementDocument, width: int = 100) -> str:
-    file = io.StringIO()
-    KIND.print(Terminal(file=file, width=width), document, KIND.derive(document))
-    return file.getvalue()
-
-
 def seen_on(page: str) -> str:
     """Returns the text of a page without its markup and style."""
     return re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
@@ -84,7 +77,11 @@ FITS: dict[str, Callable[[], None]] = {
 def test_rows_of_a_table_are_samples_on_the_terminal_and_the_page(watched: Profiler, fit: Callable[[], None]) -> None:
     fit()
     document = measured(watched)
-    texts = [printed(document), printed(document, 80), seen_on(KIND.page(document, KIND.derive(document)))]
+    texts = [
+        tables_of(KIND, document, 100),
+        tables_of(KIND, document),
+        seen_on(KIND.page(document, KIND.derive(document))),
+    ]
     for text in texts:
         assert not _IMAGE.findall(text), text
     assert "samples/s" in texts[0]
@@ -94,7 +91,8 @@ def test_images_are_images(watched: Profiler) -> None:
     # Large enough that reading an image takes some microseconds: cheaper stages have no row.
     a_model(96, 96, 3).fit(a_dataset(96, 96, 3), epochs=4, verbose=0)
     document = measured(watched)
-    assert "img/s" in printed(document) and "microseconds per image" in printed(document)
+    text = tables_of(KIND, document, 100)
+    assert "img/s" in text and "microseconds per image" in text
     assert "images/sec" in seen_on(KIND.page(document, KIND.derive(document)))
 
 
