@@ -6,7 +6,6 @@ terminal.
 
 from __future__ import annotations
 
-import _thread
 import argparse
 import contextlib
 import os
@@ -54,7 +53,9 @@ def signals() -> Iterator[None]:
             return
         for number in numbers:
             signal.signal(number, stop)
-        threading.Timer(_AGAIN_S, _thread.interrupt_main, (swallowed.exc_value.exit_code - 128,)).start()
+        number = swallowed.exc_value.exit_code - 128
+        # To the main thread: a signal that another thread gets ends no wait of the main thread.
+        threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
 
     before = {number: signal.signal(number, stop) for number in numbers}
     unraisable, sys.unraisablehook = sys.unraisablehook, stop_again

@@ -110,6 +110,6 @@ def test_each_fleet_is_a_row():
 def test_a_document_without_costs_is_refused():
     document = a_capacity_document(measured=False)
     assert KIND.rows(KIND.derive(document)) == []
-    for show in (printed, lambda document: KIND.page(document, KIND.derive(document))):
+    for show in (printed, lambda kind, document: kind.page(document, kind.derive(document))):
         with pytest.raises(ValueError, match="no costs were measured"):
-            show(document)
+            show(KIND, document)

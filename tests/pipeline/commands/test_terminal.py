@@ -72,16 +72,14 @@ class Frees:
     """Sends the process a signal while Python frees it, where an exception has no caller to go to."""
 
     def __del__(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        for _ in range(100):  # the handler runs between two instructions
-            pass
+        signal.raise_signal(signal.SIGINT)  # the thread that raises it has it at once
 
 
 def test_a_signal_that_comes_while_an_object_is_freed_ends_the_run_as_well() -> None:
     def frees() -> None:
         freed = Frees()
         del freed
-        time.sleep(5)
+        time.sleep(60)  # the signal ends the wait
 
     with pytest.raises(Stopped) as stopped, signals():
         frees()
