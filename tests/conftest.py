@@ -32,16 +32,6 @@ _LOCKS = pathlib.Path(tempfile.gettempdir()) / f"unstall-tests-{os.getuid()}"
 _WITHIN = "UNSTALL_WITHIN_A_TEST"
 
 
-def _is_planted(item: pytest.Item | None) -> bool:
-    return item is not None and item.get_closest_marker(planted.name) == planted.mark
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Moves the tests with planted times to the end of their file, so that other tests wait for all of them at once."""
-    place = {file: number for number, file in enumerate(dict.fromkeys(item.path for item in items))}
-    items.sort(key=lambda item: (place[item.path], _is_planted(item)))
-
-
 class _Turn:
     """A lock over all test processes of this user: a test runs beside those of other processes, or alone."""
 
@@ -94,18 +84,25 @@ os.register_at_fork(after_in_child=_turn.forget)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Runs a test with planted times while no other test of this user runs, except tests that it starts itself."""
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Runs a test beside those of other processes of this user; tests that it starts itself are a part of it."""
     if _WITHIN in os.environ:
         return (yield)
-    _turn.take(alone=_is_planted(item))
+    _turn.take(alone=False)
     os.environ[_WITHIN] = "1"
     try:
         return (yield)
     finally:
         del os.environ[_WITHIN]
-        if not (_is_planted(item) and _is_planted(nextitem)):
-            _turn.give_back()
+        _turn.give_back()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Runs a test with planted times alone, once it has failed beside others."""
+    is_planted = item.get_closest_marker(planted.name) == planted.mark
+    if is_planted and _turn.shares and getattr(item, "execution_count", 1) > 1:
+        _turn.take(alone=True)
 
 
 @contextlib.contextmanager
