@@ -6,6 +6,7 @@ import dataclasses
 import tomllib
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,13 +157,27 @@ class PipelineConfig:
         self._check_augmentation()
         self._check_loader()
         self._check_resample()
-        self._check_storage()
+        self._require_one_of("storage", _STORAGE, "loader")
         self._check_service()
 
     @property
     def composed(self) -> bool:
         """Whether an image is resized and augmented in one resampling."""
         return self.resample == "composed" and self.augmentation is not None
+
+    def _require(self, name: str, value: object, why: str) -> None:
+        """Refuses any other value of a setting; `why` says what else asks for this one."""
+        if getattr(self, name) != value:
+            raise ConfigError(f"`{name}` must be {value!r} {why}. Received: {name}={getattr(self, name)!r}.")
+
+    def _require_one_of(self, name: str, choices: Mapping[str, tuple[str, ...]], other: str) -> None:
+        """Refuses a value of a setting that does not go with another setting; `choices` says which do."""
+        value, others = getattr(self, name), getattr(self, other)
+        if value not in choices[others]:
+            raise ConfigError(
+                f"`{name}` must be one of {', '.join(choices[others])} for {other}={others!r}. "
+                f"Received: {name}={value!r}."
+            )
 
     def _check_types(self) -> None:
         for name, expected in typing.get_type_hints(type(self)).items():
@@ -182,12 +197,7 @@ class PipelineConfig:
     def _check_augmentation(self) -> None:
         if self.augmentation is None:
             return
-        allowed = _AUGMENT_WITH[self.loader]
-        if self.augment_with not in allowed:
-            raise ConfigError(
-                f"`augment_with` must be one of {', '.join(allowed)} for loader={self.loader!r}. "
-                f"Received: augment_with={self.augment_with!r}."
-            )
+        self._require_one_of("augment_with", _AUGMENT_WITH, "loader")
         if self.augment_with.startswith("keras_") and self.augmentation.crops:
             raise ConfigError(
                 f"`crop_area` must be (1, 1) for augment_with={self.augment_with!r}: Keras has no random resized crop. "
@@ -198,15 +208,9 @@ class PipelineConfig:
                 f"`flip_probability` must be 0 or 0.5 for augment_with={self.augment_with!r}: Keras has no other. "
                 f"Received: flip_probability={self.augmentation.flip_probability}."
             )
-        places = _AUGMENT_AT[self.augment_with]
-        if self.augment_at not in places:
-            raise ConfigError(
-                f"`augment_at` must be one of {', '.join(places)} for augment_with={self.augment_with!r}. "
-                f"Received: augment_at={self.augment_at!r}."
-            )
+        self._require_one_of("augment_at", _AUGMENT_AT, "augment_with")
 
     def _check_loader(self) -> None:
-        tf_data = self.loader == "tf_data"
         only_tf_data = {
             "cache": "none",
             "output_dtype": "float32",
@@ -219,39 +223,21 @@ class PipelineConfig:
             "served": "batches",
             "deterministic": True,
         }
-        for name, default in only_tf_data.items():
-            if not tf_data and getattr(self, name) != default:
-                raise ConfigError(
-                    f"`{name}` must be {default!r} for loader={self.loader!r}: only tf_data has the choice. "
-                    f"Received: {name}={getattr(self, name)!r}."
-                )
-        if self.decode == "scaled" and self.loader not in OUR_LOADERS:
-            raise ConfigError(
-                f"`decode` must be 'full' for loader={self.loader!r}: it cannot decode at a fraction of the size. "
-                "Received: decode='scaled'."
-            )
+        here = f"for loader={self.loader!r}"
+        if self.loader != "tf_data":
+            for name, default in only_tf_data.items():
+                self._require(name, default, f"{here}: only tf_data has the choice")
+        if self.loader not in OUR_LOADERS:
+            self._require("decode", "full", f"{here}: it cannot decode at a fraction of the size")
         if self.loader in PYTHON_LOADERS:
             if self.workers == AUTO:
-                raise ConfigError(
-                    f"`workers` must be a number for loader={self.loader!r}: nothing tunes it. "
-                    "Received: workers='auto'."
-                )
-            if self.prefetch != 0:
-                raise ConfigError(
-                    f"`prefetch` must be 0 for loader={self.loader!r}: `max_queue_size` is its queue. "
-                    f"Received: prefetch={self.prefetch!r}."
-                )
+                raise ConfigError(f"`workers` must be a number {here}: nothing tunes it. Received: workers='auto'.")
+            self._require("prefetch", 0, f"{here}: `max_queue_size` is its queue")
         if self.use_multiprocessing and self.loader not in ("py_dataset", "image_data_generator"):
             why = "its workers are processes" if self.loader == "python_batches" else "tf.data uses threads"
-            raise ConfigError(
-                f"`use_multiprocessing` must be false for loader={self.loader!r}: {why}. "
-                "Received: use_multiprocessing=True."
-            )
-        if self.loader == "image_dataset_from_directory" and self.interpolation != "bilinear":
-            raise ConfigError(
-                "`interpolation` must be 'bilinear' for loader='image_dataset_from_directory'. "
-                f"Received: interpolation={self.interpolation!r}."
-            )
+            raise ConfigError(f"`use_multiprocessing` must be false {here}: {why}. Received: use_multiprocessing=True.")
+        if self.loader == "image_dataset_from_directory":
+            self._require("interpolation", "bilinear", here)
         if not self.autotune and AUTO in (self.workers, self.prefetch):
             raise ConfigError(
                 "`workers` and `prefetch` must be numbers where autotune is off. "
@@ -278,33 +264,18 @@ class PipelineConfig:
         if self.resample == "separate":
             return
         if self.loader not in OUR_LOADERS:
-            raise ConfigError(
-                f"`resample` must be 'separate' for loader={self.loader!r}: it resizes by itself. "
-                "Received: resample='composed'."
-            )
+            self._require("resample", "separate", f"for loader={self.loader!r}: it resizes by itself")
+        if self.augmentation is None:
+            return
         needed = {"augment_with": "opencv", "interpolation": "bilinear", "cache": "none"}
         if self.loader == "tf_data":
             needed["augment_at"] = "batch"
         for name, value in needed.items():
-            if self.augmentation is not None and getattr(self, name) != value:
-                raise ConfigError(
-                    f"`{name}` must be {value!r} for resample='composed'. Received: {name}={getattr(self, name)!r}."
-                )
-
-    def _check_storage(self) -> None:
-        allowed = _STORAGE[self.loader]
-        if self.storage not in allowed:
-            raise ConfigError(
-                f"`storage` must be one of {', '.join(allowed)} for loader={self.loader!r}. "
-                f"Received: storage={self.storage!r}."
-            )
+            self._require(name, value, "for resample='composed'")
 
     def _check_service(self) -> None:
-        if self.served != "batches" and self.composed:
-            raise ConfigError(
-                "`served` must be 'batches' for resample='composed': one call reads, decodes and augments. "
-                f"Received: served={self.served!r}."
-            )
+        if self.composed:
+            self._require("served", "batches", "for resample='composed': one call reads, decodes and augments")
         if parse_address(self.service) is None:
             return
         needed: dict[str, tuple[object, str]] = {
@@ -314,10 +285,7 @@ class PipelineConfig:
             "prefetch_to_device": (False, "the batches come from Python"),
         }
         for name, (value, why) in needed.items():
-            if getattr(self, name) != value:
-                raise ConfigError(
-                    f"`{name}` must be {value!r} with a service: {why}. Received: {name}={getattr(self, name)!r}."
-                )
+            self._require(name, value, f"with a service: {why}")
         if self.augmentation is not None and self.augment_with == "keras_layers" and self.augment_at != "device":
             raise ConfigError(
                 "`augment_with` must not be 'keras_layers' with a service, but on the device: Keras' layers keep a "
