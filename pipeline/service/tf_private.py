@@ -89,20 +89,16 @@ def is_missing_function(error: Exception) -> bool:
     return "callback with key=unstall:" in str(error)
 
 
-def distributed(
-    dataset: tf.data.Dataset, target: str, *, sharding: str, outstanding: int | None = None
-) -> tf.data.Dataset:
+def distributed(dataset: tf.data.Dataset, target: str, *, sharding: str) -> tf.data.Dataset:
     """Returns what a service makes of a dataset, in a job of its own.
 
     Args:
       sharding: "dynamic": each element of the dataset's source goes to one worker. "off": each worker makes all.
-      outstanding: how many elements may be asked for at the same time; None for TensorFlow's choice.
     """
     return dataset.apply(
         data_service_ops._distribute(
             getattr(tf.data.experimental.service.ShardingPolicy, sharding.upper()),
             target,
-            max_outstanding_requests=outstanding,
             task_refresh_interval_hint_ms=_TASK_REFRESH_MS,
             compression=_COMPRESSION,
         )
