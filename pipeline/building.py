@@ -137,10 +137,10 @@ def build(
         if address := parse_address(config.service):
             loader = _served(config, source, address)
         elif config.loader == "tf_data":
-            loader = _tf_data(config, source, whole.images, device, folders)
+            loader = _tf_data(config, source, whole.images, device)
         else:
-            loader = _BUILD[config.loader](config, source, folders)
-        return replace(loader, notes=(*(note for note in notes if note), *loader.notes))
+            loader = _BUILD[config.loader](config, source)
+        return replace(loader, notes=(*(note for note in notes if note), *loader.notes), folders=tuple(folders))
     except BaseException as error:
         for folder in folders:
             remove_scratch(folder)
@@ -202,9 +202,7 @@ def _in_ram(source: ImageSource, whole: ImageSource, folders: list[Path]) -> Ima
     return copied_to_ram(source, folders[-1] / "photos")
 
 
-def _tf_data(
-    config: PipelineConfig, source: ImageSource, whole_images: int, device: str, folders: list[Path]
-) -> Loader:
+def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, device: str) -> Loader:
     import tensorflow as tf
 
     from pipeline.stages import augment, output, read
@@ -240,7 +238,6 @@ def _tf_data(
         buffered_batches=_prefetched(config) + _READ_ON_BATCHES * config.one_iterator,
         device_layers=_device_layers(config),
         notes=tuple(notes),
-        folders=tuple(folders),
     )
 
 
@@ -299,7 +296,7 @@ def _check_room(needed_bytes: int, free_bytes: int, what: str) -> None:
         raise UnavailableError(f"not enough {what}: {needed_bytes / 1e6:.0f} MB needed, {free_bytes / 1e6:.0f} MB free")
 
 
-def _py_dataset(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+def _py_dataset(config: PipelineConfig, source: ImageSource) -> Loader:
     from pipeline.loaders.py_dataset import ImagePyDataset
 
     data = ImagePyDataset(source, config)
@@ -310,11 +307,10 @@ def _py_dataset(config: PipelineConfig, source: ImageSource, folders: list[Path]
         parallel_batches=parallel_batches(config, source),
         buffered_batches=config.max_queue_size if config.workers != 1 else 0,
         record=data.record,
-        folders=tuple(folders),
     )
 
 
-def _python_batches(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+def _python_batches(config: PipelineConfig, source: ImageSource) -> Loader:
     from pipeline.loaders.python_batches import PythonBatches
     from pipeline.stages import output
 
@@ -327,14 +323,13 @@ def _python_batches(config: PipelineConfig, source: ImageSource, folders: list[P
         buffered_batches=int(config.workers),
         device_layers=_device_layers(config),
         workers=made,
-        folders=tuple(folders),
     )
 
 
-def _image_data_generator(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+def _image_data_generator(config: PipelineConfig, source: ImageSource) -> Loader:
     from pipeline.loaders.keras import image_data_generator
 
-    data = image_data_generator(source, config, _folder(config, source, folders))
+    data = image_data_generator(source, config, _folder(config, source))
     notes = ["draws come from NumPy's global random state"]
     if config.workers != 1:
         how = "forked workers repeat draws" if config.use_multiprocessing else "threads race for it"
@@ -347,30 +342,28 @@ def _image_data_generator(config: PipelineConfig, source: ImageSource, folders: 
         buffered_batches=config.max_queue_size if config.workers != 1 else 0,
         notes=tuple(notes),
         record=data.record,
-        folders=tuple(folders),
     )
 
 
-def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Loader:
+def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource) -> Loader:
     from pipeline.loaders.keras import image_dataset_from_directory
 
     return Loader(
-        data=image_dataset_from_directory(source, config, _folder(config, source, folders)),
+        data=image_dataset_from_directory(source, config, _folder(config, source)),
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
         parallel_batches=parallel_batches(config, source),
         buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         notes=() if config.workers == 1 else ("Keras' layers draw in the order in which threads come to them",),
-        folders=tuple(folders),
     )
 
 
-def _folder(config: PipelineConfig, source: ImageSource, folders: list[Path]) -> Path:
-    """Returns a folder of links to the source's files. For a copy on the RAM disk it lies in the copy's folder, and is
-    removed with it.
+def _folder(config: PipelineConfig, source: ImageSource) -> Path:
+    """Returns a folder of links to the source's files. For a copy on the RAM disk it lies beside it, as `_in_ram` made
+    it, and is removed with it.
     """
-    return folder_of_links(source, folders[-1] / "links" if config.location == "ram" else None)
+    return folder_of_links(source, source.root.parent / "links" if source.root and config.location == "ram" else None)
 
 
 _BUILD = {
