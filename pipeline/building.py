@@ -321,7 +321,6 @@ def _python_batches(config: PipelineConfig, source: ImageSource) -> Loader:
         batches=len(made),
         parallel_batches=parallel_batches(config, source),
         buffered_batches=int(config.workers),
-        device_layers=_device_layers(config),
         workers=made,
     )
 
