@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,8 +16,9 @@ from benchmarks.lab.child import Child, ChildDied, JobRefused
 from benchmarks.lab.command import devices_here, new_log
 from benchmarks.lab.options import UserError
 from benchmarks.lab.photos import Splits, open_splits
-from profiles import Device, clock, provenance
-from profiles.report import Document, LeftOut, now
+from benchmarks.lab.run import LabRun
+from profiles import Device, clock
+from profiles.report import LeftOut
 
 _LOG = "children.log"
 # In the child, a thread that does not train answers: a child that gives no answer for this long hangs.
@@ -81,48 +83,35 @@ def open_ladder(plan: Plan, progress: Progress, errors: Console) -> Ladder:
     return Ladder(plan.asked, splits, device, log, progress)
 
 
-class Ladder:
+class Ladder(LabRun[Asked, Measurements]):
     """Trains the runs of a plan.
 
     Args:
       log: the file for the children's output, removed if no run failed.
     """
 
+    command = "accuracy"
+
     def __init__(self, asked: Asked, splits: Splits, device: Device, log: Path, progress: Progress) -> None:
+        super().__init__(asked, progress, {"train": splits.train.to_dict(), "test": splits.test.to_dict()})
         self._trained: dict[Run, Trained] = {}
         self._failures: dict[Run, str] = {}
-        self._asked = asked
         self._splits = splits
         self._device = device
         self._log = log
-        self._progress = progress
-        self._created = now()
-        self._provenance = provenance.machine()
 
     def document(self, *, complete: bool) -> AccuracyDocument:
         """Returns the document of the runs so far; the document is never complete if a run failed."""
+        document = super().document(complete=complete and not self._failures)
         backend = next((trained.backend for trained in self._trained.values()), {})
-        return Document(
-            command="accuracy",
-            created=self._created,
-            complete=complete and not self._failures,
-            provenance={**self._provenance, **backend},
-            plan=self._asked,
-            dataset={"train": self._splits.train.to_dict(), "test": self._splits.test.to_dict()},
-            samples=Measurements(
-                device=self._device.name,
-                tested_with=self._splits.how,
-                runs=tuple(
-                    EndedRun(run=run, trained=self._trained[run]) for run in self._asked.runs if run in self._trained
-                ),
-            ),
-            left_out=tuple(LeftOut(who=run.label, reason=reason) for run, reason in self._failures.items()),
-        )
+        return replace(document, provenance={**document.provenance, **backend})
 
-    def close(self) -> None:
-        """Does nothing: each run has a child of its own, and that child has ended."""
+    def samples(self) -> Measurements:
+        runs = tuple(EndedRun(run=run, trained=self._trained[run]) for run in self._asked.runs if run in self._trained)
+        return Measurements(device=self._device.name, tested_with=self._splits.how, runs=runs)
 
-    kill = close
+    def left_out(self) -> list[LeftOut]:
+        return [LeftOut(who=run.label, reason=reason) for run, reason in self._failures.items()]
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Trains all runs; a run that fails is left out.
