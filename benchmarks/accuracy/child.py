@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,6 +17,8 @@ from profiles import Device
 
 # `look` answers after this long at the latest, even if nothing has changed.
 _TELL_S = 1.0
+# Photos that the published script's network is given at a time; it makes no difference to what it says.
+_SCRIPT_BATCH = 32
 
 
 class RunSession:
@@ -131,7 +132,8 @@ def published_script(network: Any, test: ImageSource) -> ScriptCount | None:
         return None
     size = network.input_shape[1:3]
     published, corrected = [], []
-    for paths in chunks(test.paths, 32):
+    for first in range(0, test.images, _SCRIPT_BATCH):
+        paths = test.paths[first : first + _SCRIPT_BATCH]
         pixels = np.stack([keras.utils.img_to_array(keras.utils.load_img(path, target_size=size)) for path in paths])
         published.append(np.asarray(network.predict_on_batch(pixels))[:, 0] == 1)
         corrected.append(np.asarray(network.predict_on_batch(pixels / np.float32(255)))[:, 0] > 0.5)
@@ -141,8 +143,3 @@ def published_script(network: Any, test: ImageSource) -> ScriptCount | None:
         published_wrong=int((np.concatenate(published) != truth).sum()),
         corrected_wrong=int((np.concatenate(corrected) != truth).sum()),
     )
-
-
-def chunks(paths: Sequence[str], length: int) -> list[Sequence[str]]:
-    """Returns the list in parts of `length`, the last of which may be shorter."""
-    return [paths[start : start + length] for start in range(0, len(paths), length)]
