@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.augmentation.libraries import Subject
 from benchmarks.augmentation.plan import Asked
-from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements, Sample
+from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
 from profiles.report import Document, encode
 from profiles.statistics import median, spread_ratio
 
@@ -92,17 +92,12 @@ def _result(measured: MeasuredAugmentation, failure: str | None) -> Result:
         cpu_us_per_image=median(cpu_us) if alone else None,
         spread_ratio=spread_ratio(cpu_us) if alone else None,
         wall_us_per_image=median(wall_us) if alone else None,
-        effective_parallelism=median(effective_parallelism(together)) if together else None,
+        effective_parallelism=median([sample.cpu_ns / sample.wall_ns for sample in together]) if together else None,
         graph_loop=measured.graph_loop,
         peak_memory_bytes=measured.peak_memory_bytes,
         difference_levels=measured.difference_levels,
         failure=failure,
     )
-
-
-def effective_parallelism(samples: Sequence[Sample]) -> list[float]:
-    """Returns the CPU-seconds per second of each window: how many cores were busy."""
-    return [sample.cpu_ns / sample.wall_ns for sample in samples]
 
 
 def _pictures(subjects: Sequence[MeasuredAugmentation]) -> dict[str, tuple[MeasuredAugmentation, ...]]:

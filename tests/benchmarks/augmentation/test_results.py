@@ -12,16 +12,12 @@ from rich.console import Console
 
 from benchmarks.augmentation import __main__ as augmentation
 from benchmarks.augmentation.report import KIND, table
-from benchmarks.augmentation.results import derive, effective_parallelism
+from benchmarks.augmentation.results import derive
 from profiles.report import DocumentError, LeftOut, load, write
 from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import an_augmentation_document as a_document
 from tests.builders import an_augmentation_sample as a_sample
 from tests.builders import an_augmentation_subject as a_subject
-
-
-def test_parallelism_is_cpu_time_over_wall_time():
-    assert effective_parallelism([a_sample(wall_ms=10, cpu_ms=25), a_sample(wall_ms=10, cpu_ms=5)]) == [2.5, 0.5]
 
 
 def test_a_subject_is_summed_up_by_its_medians():
