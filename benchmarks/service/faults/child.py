@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
@@ -91,18 +92,14 @@ def _one_epoch(batches: int) -> tf.data.Dataset:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
     """Where the trainer's batches come from: their numbers, None while none has come yet."""
 
-    def __init__(
-        self,
-        *,
-        numbers: Iterator[int | None],
-        close: Callable[[], None],
-        repaired: Callable[[], int],
-        dropped: Callable[[], int],
-    ) -> None:
-        self.numbers, self.close, self.repaired, self.dropped = numbers, close, repaired, dropped
+    numbers: Iterator[int | None]
+    close: Callable[[], None]
+    repaired: Callable[[], int]
+    dropped: Callable[[], int]
 
 
 class _Epoch:

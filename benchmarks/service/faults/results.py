@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, Case, FaultsAsked
@@ -40,9 +40,8 @@ class FaultResult:
     broken: bool
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("batches", "once", "more", "never", "repaired", "dropped", "end", "longest_wait_s", "wall_s", "broken")
-        case = {name: getattr(self.case, name) for name in ("kind", "policy", "moment")}
-        return case | {name: getattr(self, name) for name in names}
+        fields = asdict(self)
+        return {**fields.pop("case"), **fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
