@@ -28,35 +28,21 @@ def file_digests(root: Path, files: Sequence[str]) -> list[bytes]:
     digests: dict[str, bytes] = {}
     with Memo(root, KIND, f"[0-9a-f]{{{2 * _DIGEST_BYTES}}}") as memo:
         for file in sorted(set(files), key=walk_order):
-            kept = memo.get(file, _status(root, file))
-            if kept is not None:
-                digests[file] = bytes.fromhex(kept)
-                continue
-            digests[file], status = _read(root, file)
+            try:
+                kept = memo.get(file, os.stat(os.path.join(root, file)))
+                digests[file], status = _read(root, file) if kept is None else (bytes.fromhex(kept), None)
+            except OSError as error:
+                raise SourceError(f"{printable(file)} cannot be read: {error.strerror}.") from error
             if status is not None:
                 memo.add(file, status, digests[file].hex())
         memo.write()
     return [digests[file] for file in files]
 
 
-def _status(root: Path, file: str) -> os.stat_result:
-    try:
-        return os.stat(os.path.join(root, file))
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
 def _read(root: Path, file: str) -> tuple[bytes, os.stat_result | None]:
     """Returns the digest of a file's bytes, and the file's status; None if the file changed while it was read."""
-    try:
-        with open(os.path.join(root, file), "rb") as opened:
-            before = os.fstat(opened.fileno())
-            digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).digest()
-            after = os.fstat(opened.fileno())
-    except OSError as error:
-        raise _unreadable(file, error) from error
+    with open(os.path.join(root, file), "rb") as opened:
+        before = os.fstat(opened.fileno())
+        digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).digest()
+        after = os.fstat(opened.fileno())
     return digest, before if status_digest(before) == status_digest(after) else None
-
-
-def _unreadable(file: str, error: OSError) -> SourceError:
-    return SourceError(f"{printable(file)} cannot be read: {error.strerror}.")
