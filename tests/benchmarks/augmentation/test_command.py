@@ -174,12 +174,6 @@ def test_bad_words_get_one_line_and_exit_code_2(words, message, tmp_path, monkey
     assert shown.out == ""
 
 
-def test_results_of_an_earlier_run_are_not_overwritten(tmp_path, capsys):
-    (tmp_path / "results.json").touch()
-    assert augmentation.main(["--out", str(tmp_path)]) == 2
-    assert "holds results.json already" in capsys.readouterr().err
-
-
 def test_the_command_starts_without_the_libraries():
     modules = ", ".join(f"benchmarks.augmentation.{name}" for name in ("__main__", "measure", "report"))
     code = f"import sys, {modules}; print({{'tensorflow', 'keras', 'cv2', 'albumentations'}} & {{*sys.modules}})"
