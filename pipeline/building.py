@@ -223,7 +223,7 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
             if config.augment_at == "element":
                 dataset = augment.augment(dataset, source.images, config)
             if not yields_batches(source, config):
-                dataset = output.batch(dataset, config)
+                dataset = dataset.batch(config.batch_size)
             if config.augment_at == "batch":
                 dataset = augment.augment(dataset, source.images, config)
         dataset = output.rescale(dataset, config)

@@ -113,7 +113,7 @@ class StageCosts(contextlib.ExitStack):
         """Opens the tail of a pipeline, behind its augmentation: batching, and conversion to the output's type."""
         config = replace(self._base, output_dtype=key[2])
         if key[1] == "elements":
-            dataset = output.batch(_ready(config).repeat(), config)
+            dataset = _ready(config).repeat().batch(config.batch_size)
         else:
             pixels = np.zeros((config.batch_size, *config.image_size, 3), np.uint8)
             dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(config.batch_size, np.int32))).repeat()
@@ -151,7 +151,7 @@ class StageCosts(contextlib.ExitStack):
         def drawn(config: PipelineConfig) -> Any:
             dataset = _ready(config).repeat(images)
             if config.augment_at == "batch":  # of a batch that is made once, so that only the augmentation is measured
-                dataset = output.batch(_ready(config).repeat(config.batch_size), config).cache().repeat(batches)
+                dataset = _ready(config).repeat(config.batch_size).batch(config.batch_size).cache().repeat(batches)
             return augment.augment(dataset, images, config)
 
         several = drawn(replace(config, workers=self._calls)) if self._calls > 1 else None

@@ -43,11 +43,6 @@ def whole_levels(images: Any) -> Any:
     return tf.cast(tf.round(tf.clip_by_value(images, 0.0, 255.0)), tf.uint8)
 
 
-def batch(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Makes batches; the last batch holds the images that are left."""
-    return dataset.batch(config.batch_size)
-
-
 def from_python(
     epoch: Callable[[], Iterator[Any]],
     batches: int,
