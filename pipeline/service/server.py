@@ -43,11 +43,8 @@ def start_dispatcher(port: int, *, journal: Path | None = None, open_to_others: 
         timeout_ms=_WORKER_TIMEOUT_MS,
         job_timeout_ms=_JOB_TIMEOUT_MS,
     )
-
-    def start() -> Any:
-        return tf.data.experimental.service.DispatchServer(config)
-
-    return _started(start, port, "a dispatcher", open_to_others=open_to_others)
+    service = tf.data.experimental.service
+    return _started(lambda: service.DispatchServer(config), port, "a dispatcher", open_to_others=open_to_others)
 
 
 def start_worker(place: Place) -> Any:
@@ -57,18 +54,13 @@ def start_worker(place: Place) -> Any:
       UnavailableError: if the port is taken, or cannot be closed to other hosts.
     """
     service = tf.data.experimental.service
-
-    def start() -> Any:
-        return service.WorkerServer(
-            service.WorkerConfig(
-                dispatcher_address=place.dispatcher,
-                worker_address=place.seen_as or f"{bracketed(place.host)}:%port%",
-                port=place.port,
-                heartbeat_interval_ms=_HEARTBEAT_MS,
-            )
-        )
-
-    return _started(start, place.port, "a worker", open_to_others=place.open_to_others)
+    config = service.WorkerConfig(
+        dispatcher_address=place.dispatcher,
+        worker_address=place.seen_as or f"{bracketed(place.host)}:%port%",
+        port=place.port,
+        heartbeat_interval_ms=_HEARTBEAT_MS,
+    )
+    return _started(lambda: service.WorkerServer(config), place.port, "a worker", open_to_others=place.open_to_others)
 
 
 def _started(start: Callable[[], Any], port: int, what: str, *, open_to_others: bool) -> Any:
