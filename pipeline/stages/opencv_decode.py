@@ -96,10 +96,11 @@ class OpenCVDecoder:
         Raises:
           ValueError: if OpenCV cannot.
         """
-        image = _decode_rgb(encoded, self._flags[index] if flags is None else flags)
+        flags = self._flags[index] if flags is None else flags
+        image: Any = cv2.imdecode(encoded, flags) if len(encoded) else None  # OpenCV raises on an empty file
         if image is None:
             raise ValueError(f"{self._source.files[index]} cannot be decoded by OpenCV.")
-        return image
+        return image if _GIVES_RGB else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
     def _read(self, path: str) -> NDArray[np.uint8]:
         """Returns a file's bytes, in a buffer that the thread's next call overwrites.
@@ -115,16 +116,6 @@ class OpenCVDecoder:
         finally:
             os.close(descriptor)
         return buffer[:size_bytes] if size_bytes < _BUFFER_BYTES else np.fromfile(path, np.uint8)
-
-
-def _decode_rgb(encoded: NDArray[np.uint8], flags: int) -> NDArray[np.uint8] | None:
-    """Decodes an image, (height, width, 3) uint8 in RGB; None if OpenCV cannot.
-
-    Args:
-      flags: `_COLOUR`, and a reduction of `_REDUCED`.
-    """
-    image: Any = cv2.imdecode(encoded, flags) if len(encoded) else None  # OpenCV raises on an empty file
-    return image if _GIVES_RGB or image is None else cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
 def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int], *, rounded_up: bool = True) -> NDArray[np.int64]:
