@@ -146,7 +146,7 @@ class Records:
         return self._maps[self.shard[index]][begin : begin + self.length[index]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _records, (self.paths, self.shard, self.offset, self.length, self.whole)
+        return functools.partial(Records, whole=self.whole), (self.paths, self.shard, self.offset, self.length)
 
     @functools.cached_property
     def _maps(self) -> list[mmap.mmap]:
@@ -155,11 +155,6 @@ class Records:
     def part(self, chosen: NDArray[np.int64]) -> Records:
         """Returns some of the images, in the same shards."""
         return Records(self.paths, self.shard[chosen], self.offset[chosen], self.length[chosen], whole=False)
-
-
-def _records(*arguments: Any) -> Records:
-    """Rebuilds `Records` from a pickle."""
-    return Records(*arguments[:-1], whole=arguments[-1])
 
 
 def _free_bytes() -> int:
