@@ -53,9 +53,9 @@ def signals() -> Iterator[None]:
             return
         for number in numbers:
             signal.signal(number, stop)
-        number = swallowed.exc_value.exit_code - 128
+        received = swallowed.exc_value.exit_code - 128
         # To the main thread: a signal that another thread gets ends no wait of the main thread.
-        threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+        threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, received)).start()
 
     before = {number: signal.signal(number, stop) for number in numbers}
     unraisable, sys.unraisablehook = sys.unraisablehook, stop_again
