@@ -81,7 +81,8 @@ def test_a_signal_that_comes_while_an_object_is_freed_ends_the_run_as_well() -> 
     def frees() -> None:
         freed = Frees()
         del freed
-        time.sleep(5)
+        for _ in range(500):  # `_thread.interrupt_main` wakes no call that waits
+            time.sleep(0.01)
 
     with pytest.raises(Stopped) as stopped, signals():
         frees()
