@@ -23,7 +23,7 @@ MEAN_PIXELS = 150_628
 BITS_PER_PX = 1.2099
 
 REAL_PHOTOS = pathlib.Path(os.environ.get("CATS_DOGS_DIR") or PROJECT_ROOT.parent / "shared" / "photos")
-SAMPLE = range(100)
+SAMPLE = range(200)
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
