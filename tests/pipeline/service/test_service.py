@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import pathlib
 import signal
@@ -27,6 +28,7 @@ from pipeline.service.costs import stage_costs
 from pipeline.service.handshake import check_same
 from pipeline.service.local import LocalService, WorkerProcess
 from pipeline.service.numbered import BatchMaker, numbered_batches
+from pipeline.service.worker import main as serve_orders
 from pipeline.sources.source import ImageSource
 from tests import PROJECT_ROOT
 from tests.checks import assert_gone, children
@@ -217,6 +219,11 @@ def test_a_worker_that_cannot_start_says_why(source):
     gone = dataclasses.replace(source, root=source.root / "gone")
     with pytest.raises(UnavailableError, match="a worker process of the service did not start: FileNotFoundError"):
         LocalService(gone, CONFIG, 1)
+
+
+def test_a_worker_whose_input_ends_before_its_order_ends_too():
+    answers = io.StringIO()
+    assert (serve_orders(io.StringIO(), answers), answers.getvalue()) == (0, "")
 
 
 def test_a_worker_is_run_by_the_words_before_its_command():
