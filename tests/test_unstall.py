@@ -160,10 +160,15 @@ def test_every_command_starts_as_a_module_beside_the_other_three(verb, tmp_path)
     assert run(["-m", f"benchmarks.{verb}", "--help"], tmp_path).stdout.startswith("usage: ")
 
 
-def test_module_and_function_are_never_ours(tmp_path, program):
-    errors = run([program, "pipeline", *QUICK, "--out", "out"], tmp_path, code=2).stderr
-    assert "there is no models here but unstall's own" in errors
-    assert errors.count("\n") == 1
+def test_module_and_function_are_never_ours(tmp_path):
+    code = """
+import unstall
+try:
+    unstall.of_users("models:build_model")
+except ImportError as error:
+    print(error)
+"""
+    assert run(["-c", code], tmp_path).stdout == "there is no models here but unstall's own\n"
 
 
 def answers(folder, code):

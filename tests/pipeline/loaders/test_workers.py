@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from pipeline.loaders import workers as workers_module
 from pipeline.loaders.workers import AHEAD, WorkerError, Workers
 from pipeline.stages.compose import Empty
 from tests import PROJECT_ROOT
@@ -64,6 +65,13 @@ def started():
     yield start
     for workers in every:
         workers.close()
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits shorter for a process that can neither say where it is nor end."""
+    monkeypatch.setattr(workers_module, "_STACKS_S", 0.2)
+    monkeypatch.setattr(workers_module, "_LEAVE_S", 0.2)
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
@@ -314,7 +322,7 @@ def test_one_that_is_killed_while_it_idles_is_named_when_it_is_asked(started):
         workers.make(0)
 
 
-def test_a_worker_that_is_stopped_counts_as_hung(started):
+def test_a_worker_that_is_stopped_counts_as_hung(started, short_waits):
     before = children()
     maker = Maker()
     workers = started(maker, timeout_s=1.0)
@@ -325,7 +333,7 @@ def test_a_worker_that_is_stopped_counts_as_hung(started):
     assert_gone(before)
 
 
-def test_a_worker_that_is_stopped_in_the_middle_of_an_answer_counts_as_hung(started):
+def test_a_worker_that_is_stopped_in_the_middle_of_an_answer_counts_as_hung(started, short_waits):
     class Large(Maker):
         def make(self, index: int, empty: Empty = np.empty) -> np.ndarray:
             return np.zeros(50_000_000, np.uint8)  # no room in the shared memory, nor in the socket's buffer

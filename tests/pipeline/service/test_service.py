@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import pathlib
 import signal
@@ -27,6 +28,7 @@ from pipeline.service.costs import stage_costs
 from pipeline.service.handshake import check_same
 from pipeline.service.local import LocalService, WorkerProcess
 from pipeline.service.numbered import BatchMaker, numbered_batches
+from pipeline.service.worker import main as serve_orders
 from pipeline.sources.source import ImageSource
 from tests import PROJECT_ROOT
 from tests.checks import assert_gone, children
@@ -131,7 +133,7 @@ def test_a_port_that_is_taken_is_an_error():
 
 
 def test_a_worker_that_is_killed_costs_no_image(source):
-    """The other worker goes on, and the client makes what the dead worker had."""
+    """The other worker goes on until its input ends, and the client makes what the dead worker had."""
     before = children()
     service = LocalService(source, CONFIG, 2)
     client = ServiceClient(service.address, source, CONFIG, patience_s=1)
@@ -143,6 +145,9 @@ def test_a_worker_that_is_killed_costs_no_image(source):
     assert served == expected
     assert all(counts.exactly_once for counts in client.counts)
     client.close()
+    _, other = service._workers
+    other._pipe(other._process.stdin).close()
+    assert other._process.wait(20) == 0
     service.close()
     assert_gone(before)
 
@@ -180,13 +185,13 @@ def test_a_cut_serves_the_same_pixels_even_if_its_worker_is_killed(source, serve
         assert all(counts.exactly_once for counts in client.counts)
 
 
-def test_a_model_trains_on_it(source):
+def test_a_model_trains_on_it(service, source):
     import keras
 
     model = keras.Sequential([keras.layers.Input((64, 64, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile(loss="mse")
     for one_iterator in (False, True):
-        config = dataclasses.replace(CONFIG, service="local:1", one_iterator=one_iterator)
+        config = dataclasses.replace(CONFIG, service=service.address.text, one_iterator=one_iterator)
         with build(config, source) as loader:
             history = model.fit(**loader.fit_arguments, epochs=2, verbose=0)
             assert len(history.history["loss"]) == 2
@@ -216,12 +221,9 @@ def test_a_worker_that_cannot_start_says_why(source):
         LocalService(gone, CONFIG, 1)
 
 
-def test_a_worker_ends_with_its_input():
-    worker = WorkerProcess("")
-    worker._sender.join()
-    worker._pipe(worker._process.stdin).close()
-    assert worker._process.wait(20) == 0
-    worker.close()
+def test_a_worker_whose_input_ends_before_its_order_ends_too():
+    answers = io.StringIO()
+    assert (serve_orders(io.StringIO(), answers), answers.getvalue()) == (0, "")
 
 
 def test_a_worker_is_run_by_the_words_before_its_command():

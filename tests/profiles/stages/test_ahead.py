@@ -136,7 +136,7 @@ def sixteen_at_once(batches: int, load_ms: float) -> tf.data.Dataset:
 @pytest.mark.parametrize(("batches", "waves", "steady"), [(24, 2, False), (52, 4, True)])
 def test_a_batch_parallel_map_on_a_short_epoch_is_no_faster_than_it_is(batches: int, waves: int, steady: bool) -> None:
     """Sixteen calls make 24 batches in two waves: the rate of all but the first batch would be 44 % too fast."""
-    load_ms = 250
+    load_ms = 150
     result = profiling.profile(
         sixteen_at_once(batches, load_ms), a_model(), device="emulated:1e6", rounds=1, budget_s=0
     ).result
