@@ -112,12 +112,24 @@ def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subp
     )
 
 
-# `python -m profiles`, for `python -c`, with short windows of the model alone.
-SHORT_PROFILES = """
-import sys, unstall
-from profiles.measure import schedule
+# The head of a program for `python -c`, which makes windows of the model alone, and looks at stages and lines, short.
+SHORTEN = """
+import sys
+from unstall.profiles.measure import schedule
+from unstall.profiles.script.run import after_import
+def shorten(module, **values):
+    name = "unstall.profiles." + module
+    after_import(name, lambda: vars(sys.modules[name]).update(values))
+shorten("script.ceilings", _MOST_ROUNDS=3, _LONGEST_STEP_TOGETHER_S=0.0)
+shorten("stages.tf_stages", ROUNDS=1, RUN_S=0.05, _WHOLE_BATCHES=4, TAIL_S=0.2)
+shorten("stages.python_stages", ROUNDS=1, ROUND_S=0.1)
+shorten("stages.loader_stages", _ROUNDS=1, _ROUND_S=0.1)
+shorten("stages.lines", SEARCH_S=0.1, LINES_S=0.2)
 schedule.READY_WINDOW_S = 0.05
-from profiles.__main__ import guarded_main
+"""
+# `python -m profiles`, for `python -c`.
+SHORT_PROFILES = f"""{SHORTEN}
+from unstall.profiles.__main__ import guarded_main
 sys.exit(guarded_main(sys.argv[1:]))
 """
 

@@ -50,8 +50,8 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     texts = {}
     for lines in ((), ("--lines",)):
         out = home / f"out{len(lines)}"
-        options = (*lines, "--no-ceilings") if lines else ()
-        done = run_python(home / "work", "-c", SHORT_PROFILES, "--no-trial", *options, "--out", out, script, **named)
+        options = ("--no-trial", "--no-ceilings", *lines)
+        done = run_python(home / "work", "-c", SHORT_PROFILES, *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
         shown = [
             printed_in(home, "show", str(out), *words) for words in (("--json",), ("--as", "perfetto"), ("--csv",))

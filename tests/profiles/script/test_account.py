@@ -178,24 +178,24 @@ class Stops(keras.callbacks.Callback):
 
 
 KINDS: dict[str, Callable[[Any], None]] = {
-    "arrays": lambda folder: network().fit(IMAGES, LABELS, epochs=3, verbose=0),
-    "arrays, validation split": lambda folder: network().fit(IMAGES, LABELS, validation_split=0.2, epochs=3, verbose=0),
+    "arrays": lambda folder: network().fit(IMAGES, LABELS, epochs=2, verbose=0),
+    "arrays, validation split": lambda folder: network().fit(IMAGES, LABELS, validation_split=0.2, epochs=2, verbose=0),
     "dataset, validation dataset": lambda folder: network().fit(
-        as_dataset(), validation_data=as_dataset(100), epochs=3, verbose=0
+        as_dataset(), validation_data=as_dataset(100), epochs=2, verbose=0
     ),
-    "generator": lambda folder: network().fit(batches(), steps_per_epoch=10, epochs=3, verbose=0),
-    "PyDataset with workers": lambda folder: network().fit(Data(), validation_data=Data(), epochs=3, verbose=0),
-    "several steps a call": lambda folder: network(steps_per_execution=4).fit(as_dataset(), epochs=3, verbose=0),
+    "generator": lambda folder: network().fit(batches(), steps_per_epoch=10, epochs=2, verbose=0),
+    "PyDataset with workers": lambda folder: network().fit(Data(), validation_data=Data(), epochs=2, verbose=0),
+    "several steps a call": lambda folder: network(steps_per_execution=4).fit(as_dataset(), epochs=2, verbose=0),
     "eager": lambda folder: network(run_eagerly=True).fit(as_dataset(), epochs=2, verbose=0),
     "checkpoints": lambda folder: network().fit(
-        as_dataset(), epochs=3, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(folder / "{epoch}.keras")]
+        as_dataset(), epochs=2, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(folder / "{epoch}.keras")]
     ),
-    "left in an epoch": lambda folder: network().fit(as_dataset(), epochs=3, verbose=0, callbacks=[Stops()]),
+    "left in an epoch": lambda folder: network().fit(as_dataset(), epochs=2, verbose=0, callbacks=[Stops()]),
     "compiled by XLA, a short last batch": lambda folder: network(jit_compile=True).fit(
-        as_dataset(60), epochs=3, verbose=0
+        as_dataset(60), epochs=2, verbose=0
     ),
     "one validation example": lambda folder: network().fit(
-        as_dataset(), validation_data=(IMAGES[:1], LABELS[:1]), epochs=5, verbose=0
+        as_dataset(), validation_data=(IMAGES[:1], LABELS[:1]), epochs=3, verbose=0
     ),
 }
 

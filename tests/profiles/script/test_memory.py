@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks import run_python
-from tests.planted import planted
+from tests.planted import repeated
 
 LOOP = """
 import time
@@ -64,7 +64,7 @@ CLEAN = LOOP.format(epochs=200, leak="np.ones(400_000).sum()")
         pytest.param(CLEAN, None, id="clean"),
     ],
 )
-@planted
+@repeated
 def test_a_planted_leak_is_named_and_clean_epochs_have_none(script: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(script))
     shown = run_python(tmp_path, "-m", "profiles", "--no-trial", "--out", "out", "train.py")

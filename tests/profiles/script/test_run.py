@@ -18,7 +18,7 @@ import pytest
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
 from tests.checks import SHORT_PROFILES, in_forks, run_here, run_python, samples_of
-from tests.planted import planted
+from tests.planted import planted, repeated
 
 KERAS = """
 import sys, time
@@ -46,6 +46,10 @@ def run(folder, *words, plain=False, **environment):
     return run_python(folder, *(() if plain else ("-m", "profiles", "--no-trial", "--details")), *words, **environment)
 
 
+def run_short(folder, *words, **environment):
+    return run_python(folder, "-c", SHORT_PROFILES, "--no-trial", "--details", *words, **environment)
+
+
 def results(folder):
     return json.loads((folder / "out" / "results.json").read_text())
 
@@ -56,9 +60,6 @@ def trained(tmp_path):
     script = write(
         tmp_path,
         """
-        ceilings = sys.modules.get("unstall.profiles.script.ceilings")
-        if ceilings is not None:  # it is profiled: what is looked at beside the fits may be short
-            ceilings.READY_WINDOW_S = 0.05
         def slow(x, y):
             time.sleep(0.04)
             return x, y
@@ -71,12 +72,10 @@ def trained(tmp_path):
         first = model.fit(data.with_options(options), epochs=5, verbose=0)
         second = model.fit(images, labels, epochs=5, verbose=0)
         print(sys.argv, first.history, second.history, float(model.get_weights()[0].sum()), np.random.random())
-        from profiles.stages import tf_stages
-        tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES, tf_stages.TAIL_S = 1, 0.05, 4, 0.2
         sys.exit(3)
         """,
     )
-    return script, run(tmp_path, "--out", "out", script, "--epochs", 5)
+    return script, run_short(tmp_path, "--out", "out", script, "--epochs", 5)
 
 
 @pytest.mark.claims
@@ -549,7 +548,8 @@ def test_examples_run_under_the_profiler(tmp_path, photos, name):
     ],
 )
 def test_examples_of_tables_records_text_and_arrays_are_explained(tmp_path, name, stage):
-    shown = run(tmp_path, "--max-steps", 60, "--no-ceilings", "--out", "out", EXAMPLES / name, TMPDIR=str(tmp_path))
+    words = ("--max-steps", 60, "--no-ceilings", "--out", "out", EXAMPLES / name)
+    shown = run_short(tmp_path, *words, TMPDIR=str(tmp_path))
     assert shown.returncode == 0, shown.stderr[-3000:]
     (one,) = results(tmp_path)["results"]
     assert one["unit"]["noun"] == ("sample" if stage else "image")
@@ -577,8 +577,8 @@ def test_a_limit_of_steps_leaves_a_model_on_jax_with_its_weights(tmp_path, steps
             print(np.isfinite(model.get_weights()[0]).all(), int(model.optimizer.iterations))
         """,
     )
-    words = ("--no-trial", "--details", "--max-steps", steps, "--out", "out", script)
-    ended = run_python(tmp_path, "-c", SHORT_PROFILES, *words, KERAS_BACKEND="jax")
+    script.write_text(script.read_text().replace(", tensorflow as tf", ""))
+    ended = run_short(tmp_path, "--max-steps", steps, "--out", "out", script, KERAS_BACKEND="jax")
     assert (ended.returncode, ended.stdout) == (0, f"True {steps}\n"), ended.stderr
     assert "Array has been deleted" not in ended.stderr
 
@@ -629,8 +629,9 @@ def test_a_fit_on_pytorch_is_watched_and_comes_to_the_same(tmp_path):
         """,
         keras=False,
     )
+    shown = run_short(tmp_path, "--out", "out", script)
+    script.write_text(script.read_text().replace("time.sleep(0.04)", "pass"))
     plain = run(tmp_path, script, plain=True)
-    shown = run(tmp_path, "--out", "out", script)
     assert shown.stdout == plain.stdout and plain.stdout, shown.stderr[-3000:]
     [result] = results(tmp_path)["results"]
     assert result["attribution"]["prep_stall"] > 0.6
@@ -657,7 +658,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
         """,
         keras=False,
     )
-    shown = run(tmp_path, "-m", "profiles", "--details", "--out", "out", "--budget", 5, script, plain=True)
+    shown = run_python(tmp_path, "-c", SHORT_PROFILES, "--details", "--out", "out", "--budget", 3, script)
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = results(tmp_path)
     [result] = document["results"]
@@ -668,7 +669,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
     assert "stands in for them" in " ".join(shown.stderr.split())
 
 
-@planted
+@repeated
 def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
     text = """
         class Slow(keras.utils.PyDataset):
@@ -684,7 +685,7 @@ def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
         for _ in range(4):
             print(float(model.predict(Slow(), verbose=0).sum()), model.predict(images[:6], verbose=0).shape)
         """
-    shown = run(tmp_path, "--out", "out", write(tmp_path, text))
+    shown = run_short(tmp_path, "--out", "out", write(tmp_path, text))
     plain, _ = run_here(write(tmp_path, text.replace("time.sleep(0.05)", "pass"), "plain.py"))
     assert shown.stdout == plain and plain.count("\n") == 9, shown.stderr[-3000:]
     rows = {result["variant"].partition(" (")[0]: result for result in results(tmp_path)["results"]}

@@ -20,7 +20,7 @@ from profiles.script.applying import Applied, Wanted
 from profiles.script.loop_sources import TfDatasets
 from profiles.script.loops import Loops
 from profiles.stages.places import note_places
-from tests.checks import run_here, run_python
+from tests.checks import SHORT_PROFILES, run_here, run_python
 from tests.planted import planted
 
 # A loader without a thread of its own, whose batches take so many seconds.
@@ -95,7 +95,7 @@ print(float(weights.sum()))
 def watched(folder: Path, script: str) -> tuple[str, float, dict[str, Any]]:
     """Returns what a script prints when it is watched, the waiting by its own clock, and the result of its loop."""
     (folder / "train.py").write_text(textwrap.dedent(script))
-    shown = run_python(folder, "-m", "profiles", "--no-trial", "--out", "out", "train.py")
+    shown = run_python(folder, "-c", SHORT_PROFILES, "--no-trial", "--out", "out", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = json.loads((folder / "out" / "results.json").read_text())
     [result] = document["results"]

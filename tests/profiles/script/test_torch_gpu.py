@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import PROJECT_ROOT
-from tests.checks import with_gpus
+from tests.checks import SHORT_PROFILES, with_gpus
 from tests.planted import planted
 
 # A thread in the place of the GPU: computes what it is given, in order, by sleeping.
@@ -86,7 +86,7 @@ class Batches:
         return torch.zeros(10, 3, 4, 4), torch.zeros(10)
 %s
 data = DataLoader(Batches(), batch_size=None)
-for epoch in range(4):
+for epoch in range(3):
     for images, labels in data:
         compute(step_ms)
         if waits:
@@ -114,7 +114,7 @@ def test_waiting_counts_from_when_the_gpu_has_finished(
     environment["PYTHONPATH"] = f"{PROJECT_ROOT}{os.pathsep}{environment.get('PYTHONPATH', '')}"
     words = ["--no-trial", "--out", "out", "train.py", str(load_ms), str(step_ms), waits]
     process = subprocess.run(
-        [sys.executable, "-m", "profiles", *words],
+        [sys.executable, "-c", SHORT_PROFILES, *words],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -18,7 +18,7 @@ from profiles.report.remedies import trial_sentences
 from profiles.script.trying import needs_of, with_trial
 from tests import PROJECT_ROOT
 from tests.builders import a_measurement_document, a_result, an_attribution, rounds_of
-from tests.checks import run_here, run_python
+from tests.checks import SHORT_PROFILES, SHORTEN, run_here, run_python
 from tests.planted import planted
 
 SCRIPT = """
@@ -43,7 +43,7 @@ sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)
 
 
 def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return run_python(folder, "-m", "profiles", *words)
+    return run_python(folder, "-c", SHORT_PROFILES, *words)
 
 
 def results(folder: Path) -> dict:
@@ -56,19 +56,10 @@ def trial_of(folder: Path) -> dict:
 
 
 # `python -m profiles` with shorter and fewer rounds, also of the model alone and of the stages.
-SHORTER = """
-import sys, unstall
-from profiles.measure import schedule
-from profiles.remedies import turns
-from profiles.script.run import after_import
-STAGES = "unstall.profiles.stages.tf_stages"
-def shorten():
-    for name, value in (("ROUNDS", 1), ("RUN_S", 0.05), ("TAIL_S", 0.2)):
-        setattr(sys.modules[STAGES], name, value)
-after_import(STAGES, shorten)
-schedule.READY_WINDOW_S = 0.05
+SHORTER = f"""{SHORTEN}
+from unstall.profiles.__main__ import guarded_main
+from unstall.profiles.remedies import turns
 turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.1, 4, 3
-from profiles.__main__ import guarded_main
 sys.exit(guarded_main(sys.argv[1:]))
 """
 
@@ -243,9 +234,7 @@ sys.exit(7)
 )
 def test_a_trial_that_goes_wrong_costs_the_trial_and_never_the_script(tmp_path: Path, how: str, said: str) -> None:
     (tmp_path / "train.py").write_text(BAD.format(how=how))
-    command = "import sys; import unstall; from profiles.script import trying; trying.GRACE_S = 2.0\n"
-    command += "from profiles.measure import schedule; schedule.READY_WINDOW_S = 0.05\n"
-    command += "from profiles.__main__ import guarded_main; sys.exit(guarded_main(sys.argv[1:]))"
+    command = f"from unstall.profiles.script import trying; trying.GRACE_S = 2.0\n{SHORT_PROFILES}"
     with (tmp_path / "log").open("w") as log:
         shown = subprocess.run(
             [sys.executable, "-c", command, "--budget", "2", "--out", "out", "train.py", "bad"],

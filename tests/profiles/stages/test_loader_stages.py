@@ -45,12 +45,17 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @planted
 @pytest.mark.parametrize("workers", [0, 2])
-def test_dataset_collate_and_the_rest_are_told_apart(workers: int, library: None) -> None:
+def test_dataset_collate_and_the_rest_are_told_apart(
+    workers: int, library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
     from torch.utils.data import DataLoader
 
+    from profiles.stages import loader_stages
     from profiles.stages.loader_stages import loader_table
 
+    monkeypatch.setattr(loader_stages, "_ROUNDS", 2)
+    monkeypatch.setattr(loader_stages, "_ROUND_S", 0.3)
     torch.manual_seed(1)
     state = torch.get_rng_state()
     loader = DataLoader(Slow(), batch_size=8, shuffle=True, num_workers=workers, collate_fn=collate)
