@@ -10,8 +10,9 @@ import math
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.augmentation import __main__ as augmentation
-from benchmarks.augmentation import workers
+from benchmarks.augmentation import measure, workers
 from benchmarks.augmentation.libraries import subjects_of
 from benchmarks.augmentation.plan import Plan
 from benchmarks.augmentation.results import DIFFERENCE_BOUND
-from benchmarks.augmentation.workers import SubjectFailed
+from benchmarks.augmentation.workers import SubjectFailed, Worker
 from benchmarks.lab.command import run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.lab.show import show
@@ -181,6 +182,24 @@ def test_the_command_starts_without_the_libraries():
     assert shown.stdout.strip() == "set()"
 
 
+@pytest.fixture
+def memory_beside(monkeypatch):
+    """Has the second worker measure the memory too, in the place of fresh ones, which take seconds to start.
+
+    So nothing that a run asserts may be about how much memory it is: that is in test_libraries.py.
+    """
+    started: list[measure.Worker] = []
+
+    def worker(*arguments: Any, **options: Any) -> Any:
+        if len(started) < 2:
+            started.append(Worker(*arguments, **options))
+            return started[-1]
+        return types.SimpleNamespace(ask=started[1].ask, close=lambda: None)
+
+    monkeypatch.setattr(measure, "Worker", worker)
+
+
+@pytest.mark.usefixtures("memory_beside")
 def test_a_small_run_leaves_its_table_and_its_pictures(photos, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["--data", str(photos), "--operations", "flip", "--libraries", "keras_generator,tf_ops"]

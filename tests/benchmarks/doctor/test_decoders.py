@@ -168,7 +168,7 @@ def poisoned(tmp_path_factory):
     ends = {"1.jpg": b"", "2.jpg": b"CRASH", "3.jpg": b"HANG", "4.jpg": b"KILL", "5.jpg": b"OUTSIDE", "6.jpg": b""}
     for name, end in ends.items():
         (folder / name).write_bytes(bad_files.PHOTO + end)
-    examiner = Examiner(folder / "child.log", f"{SESSIONS}:poisoned_session", hang_s=5)
+    examiner = Examiner(folder / "child.log", f"{SESSIONS}:poisoned_session", hang_s=2)
     try:
         return {name: examiner.examine(folder, name) for name in ends}
     finally:
@@ -186,7 +186,7 @@ def test_a_decoder_that_crashes_is_named_with_its_last_words_and_the_rest_goes_o
 
 
 def test_a_decoder_that_hangs_is_named(poisoned):
-    assert troubles(poisoned["3.jpg"]) == [("hangs", "OpenCV: no answer within 5 s: it hung and was ended")]
+    assert troubles(poisoned["3.jpg"]) == [("hangs", "OpenCV: no answer within 2 s: it hung and was ended")]
 
 
 def test_a_decoder_that_runs_out_of_memory_is_named(poisoned):

@@ -8,14 +8,12 @@ import signal
 import sys
 import time
 
-import numpy as np
 import psutil
 import pytest
 
 from benchmarks.lab import child as child_module
 from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, images_timeout_s, kill_all
-from pipeline.sources.arrays import from_arrays
-from profiles.devices import CPU, Device
+from profiles.devices import CPU
 from tests.checks import have_ended, lives
 
 GONE_S = 10
@@ -211,19 +209,6 @@ def test_a_child_is_run_by_the_words_before_its_command(tmp_path, monkeypatch):
     finally:
         child.close()
     assert environment["UNSTALL_TESTED"] == "by a prefix"
-
-
-def test_a_child_without_a_gpu_refuses_the_gpu(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1]))
-    gpu = Device(kind="gpu", name="gpu")
-    child = Child("benchmarks.lab.session:Session", gpu, tmp_path / "log", gpu, source)
-    try:
-        with pytest.raises(JobRefused, match="there is no GPU that Keras can use here"):
-            child.ask("backend", timeout_s=120)
-    finally:
-        child.close()
-    assert not lives(child.pid)
 
 
 def test_a_child_that_reads_many_images_may_take_longer():

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Callable, Iterator
 
 import cv2
 import numpy as np
@@ -26,13 +27,13 @@ import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks.lab.child import JobRefused
+from benchmarks.lab.child import Child, JobRefused
 from benchmarks.lab.command import progress_bar
 from benchmarks.lab.options import UserError
 from benchmarks.lab.show import show
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import child as peer_child
-from benchmarks.peers import measure, processes, rounds
+from benchmarks.peers import measure, processes, renditions, rounds
 from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_peers, worker_choices, workers_text
 from benchmarks.peers.child import Identifier, Surveyor
 from benchmarks.peers.equal_work import differences, made_otherwise
@@ -244,6 +245,23 @@ def reference(tmp_path_factory) -> Material:
     return surveyed(material, Launcher(folder, with_planted(folder), {}))
 
 
+class InOneProcess(Launcher):
+    """Gives every peer the same process, in which each loads its own loader: a process takes a second or more to start.
+
+    Nothing but `end` ends that process.
+    """
+
+    def start(self, name: str, *, gpu: bool = False) -> tuple[Child, pathlib.Path]:
+        if not self._running:
+            process, folder = super().start(name, gpu=gpu)
+            process.kill = lambda: None
+            return process, folder
+        self._started += 1
+        folder = self._scratch / f"{self._started:03d}"
+        folder.mkdir()
+        return self._running[0], folder
+
+
 def with_planted(folder) -> pathlib.Path:
     """A folder of modules with the planted library."""
     modules = link_packages(folder / "modules")
@@ -286,7 +304,7 @@ def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerR
 # Equal work
 
 
-def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop):
+def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop, tmp_path, monkeypatch):
     wrong = {
         "forgets_rescale": "values from",
         "rescales_twice": "mean off by",
@@ -303,14 +321,21 @@ def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop):
         "takes_the_nearest_pixel": "nearest, not bilinear: pixels off by",
         "smooths": "of 255 from bilinear",
     }
-    run = run_of(workshop, "planted", *wrong)
-    run.prepare()
-    run.measure(0)
-    assert run.left_out == {}
-    assert list(run.measured) == ["planted", *wrong] and set(run.other_work) == set(wrong)
-    other_work = {name: "; ".join(texts) for name, texts in run.other_work.items()}
+    _, material, trouble = workshop
+    monkeypatch.setattr(renditions, "_IMAGES", 8)  # each takes 40 ms to compare
+    launcher = InOneProcess(tmp_path / "one", with_planted(tmp_path / "one"), {})
+    runs = {name: run_of((launcher, material, trouble), name) for name in ("planted", *wrong)}
+    try:
+        for name, run in runs.items():
+            run.prepare()
+            run.measure(0)
+            assert run.left_out == {} and list(run.measured) == [name]
+    finally:
+        launcher.end()
+    other_work = {name: "; ".join(run.other_work[name]) for name, run in runs.items() if run.other_work}
+    assert list(other_work) == list(wrong)
     assert {name: text for name, text in other_work.items() if wrong[name] not in text} == {}
-    assert [name for name, measured in run.measured.items() if measured.samples] == ["planted"]
+    assert [name for name, run in runs.items() if run.measured[name].samples] == ["planted"]
 
 
 @pytest.mark.parametrize(
@@ -637,7 +662,7 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     ],
 )
 def test_a_peer_that_dies_or_hangs_is_left_out_and_the_rest_goes_on(workshop, monkeypatch, function, reason):
-    monkeypatch.setattr(rounds, "HANG_LEAST_S", 5.0)
+    monkeypatch.setattr(rounds, "HANG_LEAST_S", 3.0)
     run = run_of(workshop, function, "planted")
     run.prepare()
     process = psutil.Process(run._processes[function].pid)
@@ -1113,6 +1138,22 @@ def material(photos, tmp_path_factory):
         launcher.end()
 
 
+@pytest.fixture(scope="module")
+def launcher_of(tmp_path_factory) -> Iterator[Callable[[Peer], InOneProcess]]:
+    """Returns the launcher of all peers that are in one module, whose library takes seconds to import."""
+    launchers: dict[tuple[str, bool], InOneProcess] = {}
+
+    def launcher_of(peer: Peer) -> InOneProcess:
+        if (key := (peer.module, peer.gpu)) not in launchers:
+            folder = tmp_path_factory.mktemp("one")
+            launchers[key] = InOneProcess(folder, link_packages(folder / "modules"), {})
+        return launchers[key]
+
+    yield launcher_of
+    for launcher in launchers.values():
+        launcher.end()
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -1120,18 +1161,13 @@ def material(photos, tmp_path_factory):
         pytest.param("tfrecord", marks=pytest.mark.claims),
     ],
 )
-def test_a_library_that_is_here_does_equal_work(name, material, tmp_path, monkeypatch):
+def test_a_library_that_is_here_does_equal_work(name, material, launcher_of, monkeypatch):
     for setting, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
         monkeypatch.setattr(rounds, setting, value)
     monkeypatch.setattr(processes, "_REST_MS", 20)
-    launcher = Launcher(tmp_path, link_packages(tmp_path / "modules"), {})
-    try:
-        for work_name in PEERS[name].functions:
-            run = PeerRun(work_name, [PEERS[name]], material, launcher, cores=2, workers=(1,))
-            run.prepare()
-            run.measure(0)
-            run.end()
-            assert (run.left_out, run.other_work) == ({}, {})
-            assert [len(measured.samples) for measured in run.measured.values()] == [1]
-    finally:
-        launcher.end()
+    for work_name in PEERS[name].functions:
+        run = PeerRun(work_name, [PEERS[name]], material, launcher_of(PEERS[name]), cores=2, workers=(1,))
+        run.prepare()
+        run.measure(0)
+        assert (run.left_out, run.other_work) == ({}, {})
+        assert [len(measured.samples) for measured in run.measured.values()] == [1]

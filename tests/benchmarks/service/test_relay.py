@@ -13,7 +13,7 @@ from benchmarks.service.faults.relay import Relay
 # Until then something must have come.
 _SOON_S = 10.0
 # So long nothing may come; longer than the relay takes to see that it is cut.
-_QUIET_S = 1.0
+_QUIET_S = 0.5
 
 
 @pytest.fixture

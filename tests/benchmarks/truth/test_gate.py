@@ -126,7 +126,7 @@ def test_what_is_promised_of_each_part(part, verdicts, holds):
 
 
 def test_false_alarms_are_simulated_with_the_spread_of_this_machine(rates, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(gate, "SIMULATED", 2000)
+    monkeypatch.setattr(gate, "SIMULATED", 500)
     assert run(tmp_path, "--only", "simulation") == 0
     assert "supposed: nothing was measured yet" in capsys.readouterr().out
     run(tmp_path, "--only", "same", "--only", "simulation", "--tries", "1")

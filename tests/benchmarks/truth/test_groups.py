@@ -122,6 +122,8 @@ EXACT: dict[str, tuple[Planted, str]] = {
         "prep_stall",
     ),
 }
+# The bias is planted where a part is found, not where its cases differ: for these parts in "grid-cpu".
+OF_THE_SAME_PART = ("grid-emulated", "loop-tf-data", "grid-gpu")
 
 
 @planted
@@ -141,6 +143,8 @@ def test_each_part_is_found_and_a_bias_of_five_points_as_well(
         # By hand the last step is not crowded: the loader has nothing left to load. Here it is: 10 of 1,950 ms.
         assert check.off == pytest.approx(0, abs=0.6 if check.in_points else 0.001), check
     assert checks["loading, %"].truth > 20
+    if group in OF_THE_SAME_PART:
+        return
     plant_bias(monkeypatch, part)
     biased = checks_of(group, next(measure(fake_clock, monkeypatch)))
     assert [name for name, check in biased.items() if check.holds and name != "loader's CPU, ms/image"] == []

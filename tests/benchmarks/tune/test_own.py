@@ -67,6 +67,7 @@ def briefly(monkeypatch):
     monkeypatch.setattr(turns, "_EPOCH_S", 0.02)
     monkeypatch.setattr(turns, "_WINDOW_S", 0.02)
     monkeypatch.setattr(turns, "_MOST_ROUNDS", 3)
+    monkeypatch.setattr(turns, "_ROUNDS_AGAIN", 1)
     # An epoch of 20 ms may seem several times as long on a busy machine: no contender is given up for that.
     monkeypatch.setattr(turns, "_HOPELESS_RATIO", math.inf)
 

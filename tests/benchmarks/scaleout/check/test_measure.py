@@ -237,7 +237,12 @@ def checked(words: list[str], out: Path) -> dict[str, float]:
 def test_the_rate_of_a_real_pool_is_predicted(tmp_path, monkeypatch):
     """A worker process at the end of a link of 40 Mbit/s: predicted from costs without one, in short runs."""
     monkeypatch.setattr(measure, "Child", ChildHere)
-    for name, value in {"_RUN_NS": 200_000_000, "_RUNS": 3, "_RECEIVING_SERVICES": 1}.items():
+    for name, value in {
+        "_RUN_NS": 200_000_000,
+        "_RUNS": 3,
+        "_RECEIVING_SERVICES": 1,
+        "_IDLE_NS": 1_000_000_000,
+    }.items():
         monkeypatch.setattr(costs, name, value)
     for name, value in {"_WARM_NS": 1_500_000_000, "_WINDOW_NS": 2_000_000_000}.items():
         monkeypatch.setattr(trainer, name, value)
