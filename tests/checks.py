@@ -119,7 +119,10 @@ from unstall.profiles.measure import schedule
 from unstall.profiles.script.run import after_import
 def shorten(module, **values):
     name = "unstall.profiles." + module
-    after_import(name, lambda: vars(sys.modules[name]).update(values))
+    def update():
+        assert values.keys() <= vars(sys.modules[name]).keys()
+        vars(sys.modules[name]).update(values)
+    after_import(name, update)
 shorten("script.ceilings", _MOST_ROUNDS=3, _LONGEST_STEP_TOGETHER_S=0.0)
 shorten("stages.tf_stages", ROUNDS=1, RUN_S=0.05, _WHOLE_BATCHES=4, TAIL_S=0.2)
 shorten("stages.python_stages", ROUNDS=1, ROUND_S=0.1)

@@ -119,7 +119,7 @@ def _in_turn(*, alone: bool) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def beside() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """A context in which other tests may run beside one with planted times: while its processes start, for seconds."""
+    """A context in which other tests may run beside one that runs alone: while its processes start, for seconds."""
     return functools.partial(_in_turn, alone=False)
 
 

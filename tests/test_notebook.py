@@ -11,23 +11,17 @@ import pytest
 
 from profiles.magic import load, run_watched
 from tests import PROJECT_ROOT
-from tests.checks import run_python
+from tests.checks import SHORTEN, run_python
+from tests.planted import planted
 
 NOTEBOOK = PROJECT_ROOT / "docs" / "notebook.ipynb"
 # Runs each cell of code as a kernel does, in short windows, and prints what its last line shows, as a page and as text.
-RUN = """
-import gc, json, sys
-import unstall
+RUN = (
+    SHORTEN
+    + """
+import gc, json
 from IPython.core.interactiveshell import InteractiveShell
-from profiles.measure import schedule
-from profiles.remedies import turns
-from profiles.script import ceilings
-from profiles.stages import lines, tf_stages
-schedule.READY_WINDOW_S = 0.05
-turns._WINDOW_S, turns._MOST_ROUNDS, turns._ROUNDS_AGAIN = 0.1, 4, 3
-ceilings._MOST_ROUNDS, ceilings._LONGEST_STEP_TOGETHER_S = 3, 0.0
-tf_stages.ROUNDS, tf_stages.RUN_S, tf_stages._WHOLE_BATCHES, tf_stages.TAIL_S = 1, 0.05, 4, 0.2
-lines.SEARCH_S, lines.LINES_S = 0.1, 0.2
+shorten("remedies.turns", _WINDOW_S=0.1, _MOST_ROUNDS=4, _ROUNDS_AGAIN=3)
 shell = InteractiveShell.instance()
 for number, cell in enumerate(json.loads(sys.argv[1])):
     if cell["cell_type"] == "code":
@@ -37,8 +31,10 @@ for number, cell in enumerate(json.loads(sys.argv[1])):
         shown, _ = shell.display_formatter.format(result.result)
         print("CELL", json.dumps({"number": number, "html": shown.get("text/html"), "text": shown.get("text/plain")}))
 """
+)
 
 
+@planted
 @pytest.mark.needs("IPython")
 def test_the_notebook_runs_and_shows_a_page_where_something_was_measured(tmp_path: Path) -> None:
     text = NOTEBOOK.read_text()

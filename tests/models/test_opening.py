@@ -162,6 +162,7 @@ def test_a_module_in_the_current_folder_is_found(tmp_path, monkeypatch):
         ("my_models.sub:net", "No module named 'my_models.sub'; 'my_models' is not a package"),
         (":net", "Empty module name"),
         ("my_models:", "module 'my_models' has no attribute ''"),
+        ("models:build_model", "there is no models here but unstall's own"),
     ],
 )
 def test_a_function_that_is_not_there_is_refused(module, text, reason):

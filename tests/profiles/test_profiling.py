@@ -18,7 +18,7 @@ from profiles.profiling import Profile
 from profiles.remedies import turns
 from profiles.stages import lines, tf_stages
 from tests.checks import details_of
-from tests.planted import IMAGES, a_batch, a_model, planted, repeated, tensorflow_only
+from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +118,7 @@ def test_a_sample_of_no_file_is_refused() -> None:
         profiles.profile([], a_model(), files_per_sample=0)
 
 
-@repeated
+@planted
 @tensorflow_only
 def test_remedies_are_tried_and_the_data_with_them_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "_EPOCH_S", 0.1)

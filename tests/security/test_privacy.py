@@ -50,7 +50,7 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     texts = {}
     for lines in ((), ("--lines",)):
         out = home / f"out{len(lines)}"
-        options = ("--no-trial", "--no-ceilings", *lines)
+        options = ("--no-trial", *lines, *(("--no-ceilings",) if lines else ()))
         done = run_python(home / "work", "-c", SHORT_PROFILES, *options, "--out", out, script, **named)
         assert done.returncode == 0, done.stderr[-2000:]
         shown = [

@@ -147,7 +147,7 @@ def test_a_plan_keeps_no_path_in_what_the_document_holds(tmp_path):
 def finished(tmp_path_factory):
     """A run with what is installed; returns its exit code, its document and what it printed."""
     out = tmp_path_factory.mktemp("fewer-bits")
-    words = ["--inference", "--data", "generated:80", "--epochs", "1", "--rounds", "1", "--out", str(out)]
+    words = ["--inference", "--data", "generated:80", "--epochs", "1", "--rounds", "2", "--out", str(out)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", io.StringIO())
         patch.setenv("COLUMNS", "80")
@@ -162,7 +162,7 @@ def test_tensorflow_predicts_in_two_types(finished):
     assert results["TensorFlow float32"]["off"] == 0
     # bfloat16 has 8 bits of precision: its outputs are others, and near.
     assert 0 < results["TensorFlow bfloat16"]["off"] < 0.1
-    assert all(len(way["windows"]) == 1 and len(way["right"]) == 16 for way in document["samples"]["ways"])
+    assert all(len(way["windows"]) == 2 and len(way["right"]) == 16 for way in document["samples"]["ways"])
     assert "cats-dogs-64 predicts on" in text
     assert [path.name for path in files] == ["report.html", "results.json"]
 

@@ -280,3 +280,9 @@ def test_a_service_makes_no_batches_in_the_windows_of_others():
     with session._service_runs(loader):
         events.append("the window")
     assert events == ["an epoch that is not measured", "the window", "ended"]
+
+
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    source = from_arrays(np.zeros((4, 8, 8, 3), np.uint8), np.arange(4) % 2)
+    with pytest.raises(Refused, match="there is no GPU that Keras can use here"):
+        Session(parse_device("gpu"), source).backend()

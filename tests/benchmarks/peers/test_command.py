@@ -246,20 +246,18 @@ def reference(tmp_path_factory) -> Material:
 
 
 class InOneProcess(Launcher):
-    """Gives every peer the same process, in which each loads its own loader: a process takes a second or more to start.
+    """Gives each peer the process of the one before, in which it loads its own loader: a start takes a second or more.
 
-    Nothing but `end` ends that process.
+    After a process that was ended comes a new one.
     """
 
     def start(self, name: str, *, gpu: bool = False) -> tuple[Child, pathlib.Path]:
-        if not self._running:
-            process, folder = super().start(name, gpu=gpu)
-            process.kill = lambda: None
-            return process, folder
+        if not self._running or self._running[-1]._killed:
+            return super().start(name, gpu=gpu)
         self._started += 1
         folder = self._scratch / f"{self._started:03d}"
         folder.mkdir()
-        return self._running[0], folder
+        return self._running[-1], folder
 
 
 def with_planted(folder) -> pathlib.Path:

@@ -140,8 +140,8 @@ def test_a_script_that_does_not_end_is_ended_with_its_processes(
     text = "import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
     text += "pathlib.Path('pid').write_text(str(child.pid))\nchild.wait()"
     (tmp_path / "hangs" / "train.py").write_text(text)
-    assert main([str(tmp_path), "--limit", "2", "--out", str(tmp_path / "out")]) == 3
-    assert "as written, it was ended after 2 s (--limit)" in capsys.readouterr().err
+    assert main([str(tmp_path), "--limit", "4", "--out", str(tmp_path / "out")]) == 3
+    assert "as written, it was ended after 4 s (--limit)" in capsys.readouterr().err
     child = int((tmp_path / "hangs" / "pid").read_text())
     assert have_ended(child)
 

@@ -17,13 +17,7 @@ from tests.builders import (
     a_service_document,
     a_worker_window,
 )
-from tests.checks import tables_of
-
-
-def printed(kind, document) -> str:
-    text = tables_of(kind, document)
-    assert "…" not in text  # no cell is cut
-    return text
+from tests.checks import printed
 
 
 def sentence_in(text: str) -> str:

@@ -25,7 +25,10 @@ IMAGES, BATCH, DELAY_MS = 32, 4, 100
 
 @pytest.fixture(autouse=True)
 def starts_beside(beside, monkeypatch) -> Iterator[None]:
-    """Has all processes start, and train their first epochs, while other tests run; what is measured follows alone."""
+    """Has all processes start, and train their first epochs, while other tests run.
+
+    What is measured follows alone where the test is run again.
+    """
     start, epoch, others = Run._start, Run._epoch, contextlib.ExitStack()
 
     def start_beside(run: Run, name: str) -> None:

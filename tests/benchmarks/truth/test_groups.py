@@ -123,7 +123,7 @@ EXACT: dict[str, tuple[Planted, str]] = {
     ),
 }
 # The bias is planted where a part is found, not where its cases differ: for these parts in "grid-cpu".
-OF_THE_SAME_PART = ("grid-emulated", "loop-tf-data", "grid-gpu")
+OF_THE_SAME_PART = ("grid-emulated", "grid-gpu")
 
 
 @planted

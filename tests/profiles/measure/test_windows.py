@@ -523,5 +523,5 @@ ON_JAX = (
 @tensorflow_only
 @pytest.mark.needs("jax")
 def test_planted_truth_holds_on_jax(handed_on: Callable[[], AbstractContextManager[None]]) -> None:
-    with handed_on():  # those with planted times run alone there, and again where they fail by accident
+    with handed_on():  # those with planted times run alone there once they have failed
         passes_on_jax(__file__, ON_JAX)

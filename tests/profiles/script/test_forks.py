@@ -29,12 +29,12 @@ def test_the_example_has_the_line() -> None:
 def test_a_script_whose_workers_may_hang_is_profiled_to_its_end_and_warned(
     arguments: tuple[str, ...], hangs: bool, tmp_path: Path
 ) -> None:
-    of_two = SCRIPT.read_text().replace("range(6)", "range(2)")
-    assert of_two != SCRIPT.read_text()
-    (tmp_path / "fits.py").write_text(of_two)
+    of_three = SCRIPT.read_text().replace("range(6)", "range(3)")
+    assert of_three != SCRIPT.read_text()
+    (tmp_path / "fits.py").write_text(of_three)
     done = run_python(tmp_path, "-c", SHORT_PROFILES, "--no-ceilings", "--out", "out", "fits.py", *arguments)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert [line for line in done.stdout.splitlines() if line.startswith("trained")] == TRAININGS[:2]
+    assert [line for line in done.stdout.splitlines() if line.startswith("trained")] == TRAININGS[:3]
     verdicts = json.loads((tmp_path / "out" / "results.json").read_text())["verdicts"]
     texts = [finding["text"] for verdict in verdicts for finding in verdict["findings"]]
     assert any("each of its 4 worker processes is forked" in text for text in texts) is hangs

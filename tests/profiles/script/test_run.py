@@ -18,7 +18,7 @@ import pytest
 from profiles.__main__ import main
 from tests import PROJECT_ROOT
 from tests.checks import SHORT_PROFILES, in_forks, run_here, run_python, samples_of
-from tests.planted import planted, repeated
+from tests.planted import planted
 
 KERAS = """
 import sys, time
@@ -55,9 +55,9 @@ def results(folder):
 
 
 @pytest.fixture
-def trained(tmp_path):
-    """A script of two fits and what became of it under the profiler; it waits 40 ms for each batch of the first."""
-    script = write(
+def two_fits(tmp_path):
+    """A script of two fits, which waits 40 ms for each batch of the first."""
+    return write(
         tmp_path,
         """
         def slow(x, y):
@@ -75,19 +75,18 @@ def trained(tmp_path):
         sys.exit(3)
         """,
     )
-    return script, run_short(tmp_path, "--out", "out", script, "--epochs", 5)
 
 
 @pytest.mark.claims
-def test_a_script_that_trains_comes_to_the_same(trained, tmp_path):
-    script, shown = trained
-    plain = run(tmp_path, script, "--epochs", 5, plain=True)
+def test_a_script_that_trains_comes_to_the_same(two_fits, tmp_path):
+    shown = run(tmp_path, "--out", "out", two_fits, "--epochs", 5)
+    plain = run(tmp_path, two_fits, "--epochs", 5, plain=True)
     assert (shown.stdout, shown.returncode) == (plain.stdout, 3), shown.stderr[-3000:]
 
 
 @planted  # epochs that other programs disturb are left out and noted
-def test_fits_of_a_script_are_reported_apart_and_their_waits_are_found(trained, tmp_path):
-    _, shown = trained
+def test_fits_of_a_script_are_reported_apart_and_their_waits_are_found(two_fits, tmp_path):
+    shown = run_short(tmp_path, "--out", "out", two_fits, "--epochs", 5)
     assert shown.returncode == 3, shown.stderr[-3000:]
     found = results(tmp_path)
     (first, second) = found["results"]
@@ -658,7 +657,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
         """,
         keras=False,
     )
-    shown = run_python(tmp_path, "-c", SHORT_PROFILES, "--details", "--out", "out", "--budget", 3, script)
+    shown = run_python(tmp_path, "-c", SHORT_PROFILES, "--details", "--out", "out", "--budget", 5, script)
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = results(tmp_path)
     [result] = document["results"]
@@ -669,7 +668,7 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
     assert "stands in for them" in " ".join(shown.stderr.split())
 
 
-@repeated
+@planted
 def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
     text = """
         class Slow(keras.utils.PyDataset):

@@ -17,7 +17,7 @@ from profiles.stages import tf_stages
 from profiles.stages.tf_graph import CutError, nodes
 from profiles.stages.tf_model import NodeState, look, written
 from profiles.stages.tf_stages import tfdata_table
-from tests.planted import Sleeper, planted
+from tests.planted import Sleeper, planted, repeated
 
 # Long against what a call of Python from TensorFlow costs: 0.1 ms, and several times that after a pause.
 BUSY_MS, DOZE_MS = 20.0, 16.0
@@ -276,6 +276,7 @@ def test_a_buffer_that_nobody_empties_is_full() -> None:
     assert seen[2].buffered == 4
 
 
+@repeated
 def test_elements_are_counted_through_two_branches() -> None:
     left = tf.data.Dataset.range(400).map(lambda x: x + 1)
     right = tf.data.Dataset.range(1).flat_map(lambda _: tf.data.Dataset.range(400))
