@@ -359,8 +359,9 @@ def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource) -
 
 
 def _folder(config: PipelineConfig, source: ImageSource) -> Path:
-    """Returns a folder of links to the source's files. For a copy on the RAM disk it lies beside it, as `_in_ram` made
-    it, and is removed with it.
+    """Returns a folder of links to the source's files.
+
+    For a copy on the RAM disk the links lie beside the copy, in the folder that `_in_ram` made, which is removed whole.
     """
     return folder_of_links(source, source.root.parent / "links" if source.root and config.location == "ram" else None)
 

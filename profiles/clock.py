@@ -73,7 +73,7 @@ def tree_cpu_ns(pid: int) -> int:
 
 
 def _cpu_ns_of(processes: Iterable[psutil.Process]) -> int:
-    """Returns the CPU time of processes, in nanoseconds; that of one that has ended meanwhile is left out."""
+    """Returns the CPU time of processes, in nanoseconds, without those that have ended meanwhile."""
     total_s = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):

@@ -17,7 +17,7 @@ from profiles import Device
 
 # `look` answers after this long at the latest, even if nothing has changed.
 _TELL_S = 1.0
-# Photos that the published script's network is given at a time; it makes no difference to what it says.
+# Photos that the network is given at a time by the published script's lines; their number changes no answer.
 _SCRIPT_BATCH = 32
 
 

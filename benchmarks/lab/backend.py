@@ -9,7 +9,7 @@ from profiles import Device
 
 
 class Refused(Exception):
-    """The job, the model or the device cannot be measured; the message says why."""
+    """The child cannot do what it was asked; the message says why."""
 
 
 def open_backend(device: Device) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Starts child processes, sends them requests, ends those that do not answer in time, and says why a child ended.
 
-All commands that measure in another process use this module. The child itself runs `serve.py`.
+All commands that measure in another process use this module. A `Child` runs `serve.py`; `program` runs anything else.
 """
 
 from __future__ import annotations
@@ -255,8 +255,9 @@ def program(
     """Starts a program; when the block ends, ends the program and all processes that it has started.
 
     Args:
-      folder: its working folder.
-      environment: variables that it gets in addition to those of this process.
+      folder: the program's working folder.
+      environment: variables that the program gets in addition to those of this process.
+      stdout, stderr: files that get what the program prints.
     """
     process = subprocess.Popen(
         words,

@@ -46,6 +46,11 @@ def signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
         raise Stopped(received)
 
+    def send_again(received: int, thread: int) -> None:
+        if signal.getsignal(received) is stop:  # once the block has ended, the signal might kill the process
+            # To that thread, as a signal that another gets ends no wait.
+            signal.pthread_kill(thread, received)
+
     def stop_again(swallowed: Any) -> None:
         # Python drops an exception that is raised while it frees an object. The signal comes again a moment later.
         if not isinstance(swallowed.exc_value, Stopped):
@@ -53,9 +58,7 @@ def signals() -> Iterator[None]:
             return
         for number in numbers:
             signal.signal(number, stop)
-        received = swallowed.exc_value.exit_code - 128
-        # To the main thread: a signal that another thread gets ends no wait of the main thread.
-        threading.Timer(_AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, received)).start()
+        threading.Timer(_AGAIN_S, send_again, (swallowed.exc_value.exit_code - 128, threading.get_ident())).start()
 
     before = {number: signal.signal(number, stop) for number in numbers}
     unraisable, sys.unraisablehook = sys.unraisablehook, stop_again

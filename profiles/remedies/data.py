@@ -43,7 +43,7 @@ class Data(ABC):
 
     def __init__(self) -> None:
         self.untried: list[Untried] = []
-        self._readings = Readings(self._first_batches)
+        self._readings = Readings()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -60,8 +60,10 @@ class Data(ABC):
 
     @abstractmethod
     def built(self, names: Sequence[str], batches: float) -> Any:
-        """Returns the data with the remedies of these names, cut to so many batches; as written without any.
+        """Returns the data with the remedies of these names; as written without any.
 
+        Args:
+          batches: of an epoch; `WHOLE` for whole epochs, whose length may change where the user's does.
         Raises:
           Failed: if the data cannot be built so.
         """
@@ -76,7 +78,7 @@ class Data(ABC):
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares the first batches of the data with these remedies with those of the data as written."""
-        return self._readings.compared(names)
+        return self._readings.compared(names, self._first_batches)
 
     def close(self) -> None:  # noqa: B027 - most leave nothing there
         """Removes what the remedies have left on the disk."""

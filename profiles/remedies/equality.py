@@ -66,31 +66,29 @@ def compare(as_written: Iterable[Any], changed: Iterable[Any]) -> Comparison:
 class Readings:
     """Compares data with remedies with the data as written, and leaves out what two readings of these differ by anyway.
 
-    Args:
-      read: returns the first batches of an epoch with the remedies of these names; as written without any.
-
     Attributes:
       notes: what a reader of the comparisons must know; complete once the first was made.
     """
 
-    def __init__(self, read: Callable[[Sequence[str]], Iterable[Any]]) -> None:
+    def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
-        self._read = read
         self._own_effect: Effect | None = None
 
-    def compared(self, names: Sequence[str]) -> Comparison:
+    def compared(self, names: Sequence[str], read: Callable[[Sequence[str]], Iterable[Any]]) -> Comparison:
         """Compares the first batches with these remedies with those as written.
 
+        Args:
+          read: returns the first batches of an epoch with the remedies of these names; as written without any.
         Raises:
           Broken: as `compare` does.
         """
         if self._own_effect is None:
-            effect = compare(self._read(()), self._read(())).effect
+            effect = compare(read(()), read(())).effect
             # Values that are only close in two readings are drawn anew, too.
             self._own_effect = "other draws" if effect == "close" else effect
             if self._own_effect == "other draws":
                 self.notes = (_SAME_ONLY_IN_SHAPE,)
-        comparison = compare(self._read(()), self._read(names))
+        comparison = compare(read(()), read(names))
         within = EFFECTS.index(comparison.effect) <= EFFECTS.index(self._own_effect)
         return Comparison(effect="identical") if within else comparison
 

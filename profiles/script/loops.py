@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
@@ -45,7 +46,7 @@ class Copies(Protocol):
         """Returns how many times the workers give the data, from the batch on that shows it; 0 where none does."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """A kind of data that scripts loop over, in the words of the library that reads them.
 
     Attributes:
@@ -58,9 +59,11 @@ class Source(Protocol):
     tries: bool = False
     reads_again: bool = False
 
+    @abstractmethod
     def kind_of(self, data: Any) -> str:
         """Returns the kind of the data, in plain words: "a DataLoader (2 workers)"."""
 
+    @abstractmethod
     def identity_of(self, data: Any) -> Hashable:
         """Returns what two passes over the same data, on one line of the script, have in common."""
 
@@ -76,12 +79,15 @@ class Source(Protocol):
         """Returns what kind of loop now begins: "a loop", "a loop without gradients"."""
         return "a loop"
 
+    @abstractmethod
     def device(self) -> Device:
         """Returns the device that the steps compute on."""
 
+    @abstractmethod
     def completion(self) -> Completion | None:
         """Returns what notes when a device behind the host has finished a step; None where the host waits for it."""
 
+    @abstractmethod
     def results(self) -> Any:
         """Returns what a device behind the host still computes, for `Completion.add`."""
 
@@ -89,9 +95,11 @@ class Source(Protocol):
         """Begins to note what a step runs, so that it can be run again; None where that cannot be noted."""
         return None
 
+    @abstractmethod
     def unit_in(self, batch: Any) -> Unit:
         """Returns what a batch holds: images or other samples."""
 
+    @abstractmethod
     def backend(self) -> dict[str, Any]:
         """Describes the library and its devices."""
 

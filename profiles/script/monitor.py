@@ -16,7 +16,7 @@ from profiles.statistics import median
 from profiles.text import Terminal
 
 # What is logged of an epoch: fields of its record, each with its words.
-_HELP = {
+_LOGGED = {
     "images_per_sec": "Images or samples a second in the steady steps of the last epoch.",
     "loading_ratio": "Part of the last epoch that was spent waiting for batches.",
     "wait_ms_per_step": "Milliseconds that a steady step of the last epoch waited for its batch.",
@@ -55,7 +55,7 @@ class StallMonitor(WatchCallback):
         if logs is None or not self.watch.records or self.watch.records[-1].epoch != epoch:
             return
         record = self.watch.records[-1]
-        values = {key: value for key in _HELP if (value := getattr(record, key)) is not None}
+        values = {key: value for key in _LOGGED if (value := getattr(record, key)) is not None}
         logs.update(values)
         if self._live:
             Terminal(stderr=True).print(_line(epoch, values), soft_wrap=True)
@@ -73,7 +73,7 @@ class StallMonitor(WatchCallback):
         """
         records = list(self.watch.records) if self.watch is not None else []
         medians: dict[str, float | str] = {}
-        for key in _HELP:
+        for key in _LOGGED:
             values = [value for record in records if (value := getattr(record, key)) is not None]
             medians[key] = median(values) if values else "unknown"
         if "unknown" in medians.values():
@@ -107,7 +107,7 @@ def _metrics(epoch: int, values: Mapping[str, float]) -> str:
     """Returns values in the text format of Prometheus."""
     lines = [f"# HELP unstall_epoch The last epoch, from 0.\n# TYPE unstall_epoch gauge\nunstall_epoch {epoch}\n"]
     for key, value in values.items():
-        lines.append(f"# HELP unstall_{key} {_HELP[key]}\n# TYPE unstall_{key} gauge\nunstall_{key} {value!r}\n")
+        lines.append(f"# HELP unstall_{key} {_LOGGED[key]}\n# TYPE unstall_{key} gauge\nunstall_{key} {value!r}\n")
     return "".join(lines)
 
 

@@ -145,7 +145,6 @@ class Profiler:
         """Returns what takes the place of Keras' `fit`, `evaluate` or `predict`."""
         signature = inspect.signature(original)
 
-        @functools.wraps(original)
         def call(model: Any, *arguments: Any, **options: Any) -> Any:
             watch = self._watch_of(model) if function == "evaluate" else None
             if watch is not None:
@@ -168,7 +167,9 @@ class Profiler:
                 return self._fit(original, bound, place, users_call(sys._getframe(1)))
             return self._run_alone(function, original, bound, place)
 
-        return call
+        # The name that is shown of what a line of the script calls.
+        call.__code__ = call.__code__.replace(co_name=function)
+        return functools.wraps(original)(call)
 
     def detach(self) -> None:
         """Restores Keras' own `fit`, `evaluate`, `predict` and hooks."""

@@ -116,7 +116,7 @@ def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: boo
             from profiles.measure.windows import idle_windows
             from profiles.stages.take_apart import stages_and_lines
 
-            # As fast as the script's model.
+            # The emulated device computes as fast as the script's model did.
             device = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")
             return stages_and_lines(data, idle_windows(device), lines=lines, files=files, note=note)
     except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay

@@ -471,6 +471,7 @@ def _python_functions() -> Any:
 def _as_written(
     node: Node, inputs: list[Any], new: Mapping[int, Any], same: bool, buffer_size: int | None, seed: int | None
 ) -> Any:
+    """Builds a node again with its own settings, on other inputs; the dataset itself where nothing of it changes."""
     dataset = node.dataset
     if same and buffer_size is None:
         return dataset

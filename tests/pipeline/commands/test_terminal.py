@@ -12,7 +12,8 @@ from PIL import Image
 from pipeline import open_source
 from pipeline.commands import materialize
 from pipeline.commands.terminal import Noise, Stopped, decoders_unheard, signals
-from tests import bad_files
+from tests import PROJECT_ROOT, bad_files
+from tests.checks import run_python
 
 
 def test_lines_about_damaged_data_are_counted_and_not_shown(capfd):
@@ -85,3 +86,15 @@ def test_a_signal_that_comes_while_an_object_is_freed_ends_the_run_as_well() -> 
         frees()
     assert stopped.value.exit_code == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_that_would_come_again_once_the_block_has_ended_does_not_come() -> None:
+    code = (
+        "import signal, time\n"
+        "from pipeline.commands.terminal import signals\n"
+        "class Frees:\n    def __del__(self): signal.raise_signal(signal.SIGTERM)\n"
+        "with signals():\n    freed = Frees()\n    del freed\n"
+        "time.sleep(0.1)\nprint('the end')"
+    )
+    done = run_python(PROJECT_ROOT, "-c", code)
+    assert (done.returncode, done.stdout) == (0, "the end\n"), done.stderr

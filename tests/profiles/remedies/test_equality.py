@@ -80,8 +80,8 @@ def test_batches_may_be_dictionaries_texts_and_lack_labels():
 )
 def test_what_two_readings_differ_by_anyway_is_no_effect(again, changed, expected, noted):
     read = iter([IMAGES, again, IMAGES, changed])
-    readings = Readings(lambda names: batches(next(read), np.zeros(6)))
-    assert readings.compared(("a",)).effect == expected
+    readings = Readings()
+    assert readings.compared(("a",), lambda names: batches(next(read), np.zeros(6))).effect == expected
     assert bool(readings.notes) is noted
 
 
