@@ -15,6 +15,7 @@ from profiles.remedies import NEEDS, Remedy, tf_finding
 from profiles.remedies.edits import edited
 from profiles.remedies.fit_data import data_of
 from profiles.stages.places import note_places, users_call
+from tests.planted import planted
 
 BEGINS = """
 import keras, numpy as np, tensorflow as tf
@@ -72,6 +73,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     note_places(tf.data.Dataset)
 
 
+@planted
 @pytest.mark.parametrize(("name", "fits", "holds"), WRITTEN)
 @pytest.mark.usefixtures("noted")
 def test_a_script_with_a_remedy_in_its_text_trains_to_the_same_losses(
