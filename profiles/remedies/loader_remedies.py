@@ -90,6 +90,9 @@ class LoaderData(Data):
         settings = self._settings(names)
         return _ready(settings["num_workers"], settings["prefetch_factor"])
 
+    def most_gain(self, names: Sequence[str]) -> float:
+        return max(1.0, int(self._settings(names)["num_workers"]) / max(1, int(self._loader.num_workers)))
+
     def built(self, names: Sequence[str], batches: float) -> Any:
         settings = self._settings(names)
         if not settings.get("num_workers"):

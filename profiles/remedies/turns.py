@@ -198,16 +198,20 @@ class Turns:
 
     def _length(self, names: tuple[str, ...]) -> int:
         """Returns how many batches a measured epoch with these remedies has: those that work ahead read on."""
-        return max(self._batches, _TIMES_AHEAD * self._data.ahead(names))
+        length, whole = max(self._batches, _TIMES_AHEAD * self._data.ahead(names)), self._data.epoch_batches
+        return length if whole is None else min(length, math.ceil(whole))
 
     def _allows(self, names: tuple[str, ...]) -> bool:
         """Whether the budget suffices for one more contender; notes it as not tried if not.
 
-        The new one may take as long as the data as written. The first and most promising one may take all of the
-        budget: what is not chosen from several need not be measured again.
+        The new one may take as long as the data as written; the further batches that it needs to work ahead take as long
+        as it promises. The first and most promising one may take all of the budget: what is not chosen from several need
+        not be measured again.
         """
         ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
-        epoch_s = self._epoch_s[AS_WRITTEN] * self._length(names) / self._length(())
+        as_written_s = self._epoch_s[AS_WRITTEN]
+        of_length_s = as_written_s * self._length(names) / self._length(())
+        epoch_s = max(as_written_s, of_length_s / self._data.most_gain(names))
         epochs_s = [*(self._epoch_s[name] for name in self._contenders), epoch_s]
         windows_s = [max(one_s, _WINDOW_S) for one_s in epochs_s]
         warm_up_s = self._warm_ups(names, epoch_s) * epoch_s
@@ -216,9 +220,8 @@ class Turns:
             return True
         left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
         for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
-        batches = min(self._batches, math.ceil(self._data.epoch_batches or self._batches))
-        reason = f"{batches} batches take {epoch_s:.1f} s as written; --budget {math.ceil(for_all_s)} would do"
-        self._drop(" + ".join(names), reason)
+        batches = f"{self._length(names)} batches take {of_length_s:.1f} s as written"
+        self._drop(" + ".join(names), f"{batches}; --budget {math.ceil(for_all_s)} would do")
         return False
 
     def _enter(self, remedies: tuple[str, ...]) -> None:

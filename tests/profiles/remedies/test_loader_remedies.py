@@ -132,6 +132,12 @@ def test_no_gpu_is_seeded(torch, monkeypatch):
     assert data.remedies[0].effect == "identical"
 
 
+def test_workers_promise_as_much_as_there_are_more_of_them(torch):
+    data = data_of(loader_of(num_workers=1))
+    assert [data.most_gain(names) for names in ((), ("workers",), ("more-workers",))] == [1, 2, 4]
+    assert data_of(loader_of()).most_gain(("workers",)) == 2
+
+
 def test_an_iterable_dataset_gets_no_workers_and_the_reason_is_said(torch):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):

@@ -46,6 +46,7 @@ class FakeData:
         self.notes: tuple[str, ...] = ()
         self.effects = effects or {}
         self.ready: dict[str, int] = {}
+        self.promised: dict[str, float] = {}
         self.built_names: list[tuple[str, ...]] = []
 
     def is_whole(self, batches: int) -> bool:
@@ -56,6 +57,9 @@ class FakeData:
 
     def ahead(self, names: Sequence[str]) -> int:
         return self.ready.get(" + ".join(names), 0)
+
+    def most_gain(self, names: Sequence[str]) -> float:
+        return self.promised.get(" + ".join(names), 1.0)
 
     def built(self, names: Sequence[str], batches: int) -> tuple[str, int]:
         self.built_names.append(tuple(names))
@@ -171,6 +175,23 @@ def test_a_remedy_that_holds_batches_ready_is_measured_on_three_times_as_many(fa
     assert batches == {AS_WRITTEN: 12, "a": 60, "b": 12}
     assert [gain.against[0] for gain in gains_of(trial).all[1:]] == pytest.approx([2, 2])
     assert "From 12 to 60 of 1,000 batches" in "\n".join(trial_sentences(trial))
+
+
+def test_many_workers_are_tried_though_they_need_many_batches(fake: FakeClock) -> None:
+    """On a machine of 16 cores 16 workers hold 32 batches ready; 96 batches as written took all of a budget."""
+    data = FakeData({AS_WRITTEN: 110, "workers": 8})
+    data.ready = {"workers": 32}
+    refused = last_of(Turns(data, FakeTraining(data, fake), budget_s=30))
+    assert reasons(refused)["workers"].startswith("96 batches take 10.6 s as written; --budget ")
+    data.promised = {"workers": 16.0}
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=30))
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.best[0] == pytest.approx(110 / 8) and trial.seconds <= 30
+    # An epoch of 20 batches is no longer than that, however many lie ready.
+    data = FakeData(data.ms, batches=20)
+    data.ready = {"workers": 32}
+    _, workers = last_of(Turns(data, FakeTraining(data, fake), budget_s=30)).contenders
+    assert {sample.epoch_images / sample.epochs for sample in workers.samples} == {20 * IMAGES}
 
 
 def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_stays_on(fake: FakeClock) -> None:
