@@ -229,7 +229,9 @@ def needs(config: PipelineConfig, images: int, source_bytes: int) -> tuple[int, 
     return memory_bytes, disk_bytes
 
 
-def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales: bool) -> Iterator[PipelineConfig]:
+def candidates(
+    base: PipelineConfig, *, cores: float, accelerator: bool, scales: bool, sends: bool = False
+) -> Iterator[PipelineConfig]:
     """Yields every pipeline that the tuner chooses from.
 
     Each has fixed numbers of workers and batches ahead, and tf.data's tuner off: the tuner can block at the end of an
@@ -238,27 +240,27 @@ def candidates(base: PipelineConfig, *, cores: float, accelerator: bool, scales:
     Args:
       base: gives batch size, image size, augmentation, seed and order.
       cores: number of CPU cores.
-      accelerator: whether the model runs on one, so that layers, uint8 and a buffer in its memory make sense.
+      accelerator: whether the model runs on one, so that layers and uint8 make sense.
+      sends: whether TensorFlow runs the model there, so that it can keep a buffer in the accelerator's memory.
       scales: whether the source is JPEG files, which can be decoded at a fraction of their size.
     """
     base = replace(base, loader="tf_data", autotune=False, rewrites=True, interpolation="bilinear", location="disk")
     for kind in _kinds(base, accelerator=accelerator, scales=scales):
         for workers in _workers(cores):
-            for prefetch in (0, 2):
-                on_device = accelerator and prefetch > 0
-                yield replace(
-                    kind,
-                    workers=workers,
-                    prefetch=prefetch,
-                    prefetch_to_device=on_device,
-                    # What is repeated has a buffer behind it: a pipeline without one is to stay without.
-                    one_iterator=prefetch > 0 and not on_device,
-                )
+            # What is repeated for one iterator has a buffer behind it: a pipeline without one is to stay without.
+            # Nothing can follow a buffer on the device.
+            yield replace(kind, workers=workers, prefetch=0)
+            yield replace(kind, workers=workers, prefetch=2, one_iterator=True)
+            if sends:
+                yield replace(kind, workers=workers, prefetch=2, prefetch_to_device=True)
 
 
 def kind_of(config: PipelineConfig) -> PipelineConfig:
-    """Returns the config with one worker and no prefetch: configs of the same kind do the same work, byte for byte."""
-    return replace(config, workers=1, prefetch=0, prefetch_to_device=False, one_iterator=False)
+    """Returns the config with one worker and no buffer on the host: configs of a kind do the same work, byte for byte.
+
+    A buffer on the device is a kind of its own: what it gains is not predicted.
+    """
+    return replace(config, workers=1, prefetch=2 * config.prefetch_to_device, one_iterator=False)
 
 
 def _workers(cores: float) -> list[int]:

@@ -287,4 +287,5 @@ def name_of(config: PipelineConfig) -> str:
     if config.output_dtype == "uint8":
         words.append("uint8")
     calls = "1 call" if config.workers == 1 else f"{config.workers} calls"
-    return ", ".join([*words, calls, f"prefetch {config.prefetch}"])
+    ahead = f"prefetch {config.prefetch}" + " to the device" * config.prefetch_to_device
+    return ", ".join([*words, calls, ahead])

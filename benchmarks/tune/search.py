@@ -105,8 +105,14 @@ class Tuner:
         self._seconds: float | None = None
 
     def _all(self, base: PipelineConfig) -> Iterator[PipelineConfig]:
-        scales = self._source.formats == ("JPEG",)
-        return candidates(base, cores=self._cores, accelerator=self._device.kind == "gpu", scales=scales)
+        accelerator = self._device.kind == "gpu"
+        return candidates(
+            base,
+            cores=self._cores,
+            accelerator=accelerator,
+            scales=self._source.formats == ("JPEG",),
+            sends=accelerator and self._group.backend.get("keras_backend") == "tensorflow",
+        )
 
     def close(self) -> None:
         self._group.close()
