@@ -43,6 +43,8 @@ class TensorFlow:
 
     # How many batches ahead of its step `fit` draws a batch.
     drawn_ahead = 0
+    # Whether the host goes on while the device computes: Keras turns the logs of each step into numbers here.
+    behind_host = False
     # In how many parts a batch is trained on.
     replicas = 1
 
@@ -187,6 +189,7 @@ class Jax:
     def __init__(self, device: Device) -> None:
         # Keras 3.15 sends each batch to an accelerator one step ahead; on a CPU it does not.
         self.drawn_ahead = 1 if device.kind == "gpu" else 0
+        self.behind_host = device.kind == "gpu"
 
     @staticmethod
     def gpus() -> list[str]:

@@ -21,6 +21,7 @@ from profiles.devices import Device
 from profiles.machine.others import Others
 from profiles.measure.backends import backend_of, each
 from profiles.measure.batches import FitData, by_hand, is_fit_data
+from profiles.measure.completion import Completion
 from profiles.samples import FIRST_STEPS, Sample
 
 Pull = Callable[[], Any]
@@ -36,6 +37,8 @@ class _Epoch:
 
     Attributes:
       synchronised_ns: how long the device was waited for before the first steady step.
+      device_ns: of a device that computes behind the host: when it had finished the step before the first steady one,
+        and the last steady one. Else empty.
       steps: for each step: when it began, when its batches would have been there had it drawn all of them first, when
         it was done, and its images.
     """
@@ -43,6 +46,7 @@ class _Epoch:
     begin_ns: int
     end_ns: int = 0
     synchronised_ns: int = 0
+    device_ns: Sequence[int] = ()
     steps: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
@@ -104,14 +108,18 @@ class _Call:
 class _Timer:
     """Times steps inside the train function.
 
+    A device that computes behind the host is not waited for at the edges of the steady steps: a loader that makes no
+    batch ahead would stand still meanwhile, and each epoch take the time of two steps more.
+
     Args:
       window: what is measured.
-      last_step: number of an epoch's last step, or None if unknown. The device is synchronised within this step.
+      last_step: number of the last steady step, or None if unknown. Elsewhere the device is synchronised within it.
       backend: of the model.
       every_step: synchronise after every step, for a device that is asynchronous but shares the host's cores.
+      behind: whether the device computes behind the host, a step in one computation.
     """
 
-    def __init__(self, window: _Window, last_step: int | None, *, backend: Any, every_step: bool) -> None:
+    def __init__(self, window: _Window, last_step: int | None, *, backend: Any, every_step: bool, behind: bool) -> None:
         self.epochs: list[_Epoch] = []
         self.cpu_from_ns = 0
         self._window = window
@@ -120,12 +128,22 @@ class _Timer:
         self._images = backend.images
         self._every_step = every_step
         self._last_result: Any = None
+        self._completion: Completion | None = None
+        if behind and last_step is not None and last_step >= window.ramp_steps > 0:
+            self._completion = Completion(backend.synchronise, backend.is_ready)
 
     def begin_epoch(self) -> None:
         self.epochs.append(_Epoch(begin_ns=clock.now_ns()))
 
     def end_epoch(self) -> None:
+        if self._completion is not None:  # Keras has read the results of the epoch: the device has finished
+            self.epochs[-1].device_ns = self._completion.take_all()
         self.epochs[-1].end_ns = clock.now_ns()
+
+    def close(self) -> None:
+        """Ends the thread that waits for the device, where an error has ended an epoch."""
+        if self._completion is not None:
+            self._completion.take_all()
 
     def step(self, pull: Pull, run: Run) -> Any:
         """Draws a batch and runs a step on it, which may draw further ones. All drawing is waiting.
@@ -136,11 +154,13 @@ class _Timer:
         """
         epoch = self.epochs[-1]
         number = len(epoch.steps)
-        if number == self._window.ramp_steps:
+        if number == self._window.ramp_steps and self._completion is None:
             asked_ns = clock.now_ns()
             self._synchronise(self._last_result)
             epoch.synchronised_ns = clock.now_ns() - asked_ns
         before_ns = clock.now_ns()
+        if self._completion is not None:
+            self._completion.look(before_ns)
         if before_ns - epoch.begin_ns > self._window.limit_s * 1e9:
             raise ValueError(
                 f"An epoch must end within {self._window.limit_s:.0f} s. Received: {number} batches and no end. "
@@ -157,7 +177,10 @@ class _Timer:
             return batch
 
         result = run(draw(), draw)
-        if self._every_step or number == self._last_step:
+        if self._completion is not None:
+            if number in (self._window.ramp_steps - 1, self._last_step):
+                self._completion.add(result[0])  # the logs: the next step deletes the arrays of the state
+        elif self._every_step or number == self._last_step:
             self._synchronise(result)
         done_ns = clock.now_ns()
         epoch.steps.append((before_ns, before_ns + waited_ns, done_ns, images))
@@ -196,6 +219,8 @@ class Windows:
         self._draws = maker is not keras.Model.make_train_function
         # On a CPU, too, JAX computes asynchronously, and on the cores that load batches.
         self._every_step = device.kind == "cpu" and keras.backend.backend() != "tensorflow"
+        # Of a step that is many computations its logs are not the last one.
+        self._behind = self._backend.behind_host and bool(model.jit_compile) and not model.run_eagerly
         # (data, batches of an epoch) by `id(data)`; holding the data keeps Python from giving its id to another object.
         self._steps: dict[int, tuple[Any, int]] = {}
         # (data, its first batches, cut short) by `id(data)`.
@@ -404,7 +429,7 @@ class Windows:
         return each(lambda part: part[: self._backend.replicas] if len(part.shape) else part, batch)
 
     def _timer(self, window: _Window, last_step: int | None) -> _Timer:
-        return _Timer(window, last_step, backend=self._backend, every_step=self._every_step)
+        return _Timer(window, last_step, backend=self._backend, every_step=self._every_step, behind=self._behind)
 
     def _fit(
         self,
@@ -416,7 +441,10 @@ class Windows:
         gc.collect()
         canary_ns, others = clock.canary_ns(), Others()
         called_ns = clock.now_ns()
-        self._call_fit(train_function, callbacks=[_Edges(timer)], **fit_arguments)
+        try:
+            self._call_fit(train_function, callbacks=[_Edges(timer)], **fit_arguments)
+        finally:
+            timer.close()
         returned_ns = clock.now_ns()
         cpu_to_ns = clock.cpu_ns()
         call = _Call(
@@ -473,6 +501,11 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         end = max(1, len(epoch.steps) - drawn_ahead)
         steadies.append(epoch.steps[min(window.ramp_steps, end - 1) : end])
     steady = [step for steps in steadies for step in steps]
+    walls_ns = [
+        epoch.device_ns[1] - epoch.device_ns[0] if len(epoch.device_ns) == 2 else _wall_ns(steps)
+        for epoch, steps in zip(epochs, steadies, strict=True)
+    ]
+    waits_ns = [sum(fetched - before for before, fetched, _, _ in steps) for steps in steadies]
     all_steps = [step for epoch in epochs for step in epoch.steps]
     # Parts of the outer clock: before the first epoch, the two edges of each epoch, its steps, after the last epoch.
     set_up_ns = epochs[0].begin_ns - call.called_ns
@@ -483,8 +516,8 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         window=window.name,
         round=window.round,
         images=sum(images for *_, images in steady),
-        wall_ns=sum(_wall_ns(steps) for steps in steadies),
-        wait_ns=sum(fetched - before for before, fetched, _, _ in steady),
+        wall_ns=sum(walls_ns),
+        wait_ns=sum(map(min, waits_ns, walls_ns)),
         step_ns=tuple(done - before for before, _, done, _ in steady),
         first_steps_ns=tuple((came - asked, done - came) for asked, came, done, _ in steadies[0][:FIRST_STEPS]),
         epochs=len(epochs),

@@ -204,9 +204,9 @@ class Turns:
     def _allows(self, names: tuple[str, ...]) -> bool:
         """Whether the budget suffices for one more contender; notes it as not tried if not.
 
-        The new one may take as long as the data as written; the further batches that it needs to work ahead take as long
-        as it promises. The first and most promising one may take all of the budget: what is not chosen from several need
-        not be measured again.
+        The new one may take as long as the data as written; the further batches that it needs to work ahead take as
+        long as it promises. The first and most promising one may take all of the budget: what is not chosen from
+        several need not be measured again.
         """
         ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
         as_written_s = self._epoch_s[AS_WRITTEN]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from profiles.devices import CPU, Device
+from profiles.measure.completion import Completion
 from profiles.remedies.loop_data import loader_kind
 from profiles.script import tracing
-from profiles.script.completion import Completion
 from profiles.script.loops import Copies, Loops, Pass, Source
 from profiles.stages.places import note_places, place_of
 from profiles.unit import SAMPLE, Unit, unit_of

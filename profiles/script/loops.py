@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from profiles import clock
 from profiles.devices import Device
-from profiles.script.completion import Completion, HostStep, settle
+from profiles.measure.completion import Completion
+from profiles.script.completion import HostStep, settle
 from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from profiles.script.last_data import LastData, reference_to
 from profiles.script.loop_trial import HeldLoop

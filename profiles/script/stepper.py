@@ -15,7 +15,8 @@ import keras
 from profiles import clock
 from profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from profiles.measure.batches import REPLAY_BYTES, unit_in
-from profiles.script.completion import Completion, HostStep, settle
+from profiles.measure.completion import Completion
+from profiles.script.completion import HostStep, settle
 from profiles.script.counting import images_in, iterator_count, size_bytes
 from profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
 from profiles.script.keras_private import images_weighed, missing_to_count

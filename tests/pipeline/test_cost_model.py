@@ -216,7 +216,7 @@ def test_every_candidate_is_frozen_and_can_be_predicted(accelerator):
 
 
 def test_a_buffer_on_the_device_is_tried_beside_one_iterator_where_tensorflow_trains_there():
-    """On the first GPU an epoch lost a quarter of its time to its edges, and no pipeline with one iterator was tried."""
+    """On a GPU an epoch lost a quarter of its time to its edges, and no pipeline with one iterator was tried."""
     on_jax, on_tensorflow = (
         list(candidates(PipelineConfig(), cores=4, accelerator=True, scales=True, sends=sends))
         for sends in (False, True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from profiles.script.completion import Completion, HostStep, on_device
+from profiles.measure.completion import Completion
+from profiles.script.completion import HostStep, on_device
 from tests.checks import with_gpus
 from tests.planted import planted
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from profiles.measure.completion import Completion
 from profiles.script.callback import WatchCallback
-from profiles.script.completion import Completion
 from profiles.script.stepper import Stepper
 from profiles.script.watch import Watch
 from tests.builders import MS
