@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -82,14 +82,19 @@ class Section:
 def sections(document: TruthDocument, results: Results) -> Iterator[Section]:
     """Yields what is shown of each group."""
     for group in document.samples.groups:
-        if group.name in PLANTED and any(len(figure.measured) > 1 for figure in group.figures):
-            yield _repeated(group, results.groups[group.name])
+        checks = results.groups[group.name]
+        repeats = max((len(figure.measured) for figure in group.figures), default=0)
+        if any(check.bias for check in checks):
+            yield _repeated(group, checks)
+        elif group.name in PLANTED and repeats > 1:
+            tested = f"From {LEAST_REPEATS} repeats on, the mean is tested against zero."
+            yield replace(_planted(group.name, checks), notes=(f"Medians of {repeats} repeats. {tested}",))
         elif group.name in GRIDS:
-            yield _grid(group.name, results.groups[group.name])
+            yield _grid(group.name, checks)
         elif group.name in PLANTED:
-            yield _planted(group.name, results.groups[group.name])
+            yield _planted(group.name, checks)
         else:
-            yield _SECTIONS[group.name](document.plan, group, results.groups[group.name])
+            yield _SECTIONS[group.name](document.plan, group, checks)
 
 
 # Planted loads
@@ -113,12 +118,9 @@ def _repeated(group: Group, checks: Sequence[Check]) -> Section:
     rows = []
     for figure, check in zip(group.figures, checks, strict=True):
         bias = check.bias
-        tested = ("-", "-", "-", "-")
-        if bias is not None:
-            mean, low, high = (
-                f"{off:+.1f}" if check.in_points else f"{off:+.1%}" for off in (bias.mean, *bias.interval)
-            )
-            tested = (str(bias.within), mean, f"{low} to {high}", f"{bias.p_value:.2f}")
+        assert bias is not None
+        mean, low, high = (f"{off:+.1f}" if check.in_points else f"{off:+.1%}" for off in (bias.mean, *bias.interval))
+        tested = (str(bias.within), mean, f"{low} to {high}", f"{bias.p_value:.2f}")
         rows.append((check.case, check.figure, str(len(figure.measured)), *tested, check.promised))
     table = Table(
         columns=("case", "figure", "repeats", "within", "off", "95% interval", "p", "promised"),
@@ -127,8 +129,7 @@ def _repeated(group: Group, checks: Sequence[Check]) -> Section:
         wrong=_wrong(checks, column=4),
         gap=1,
     )
-    few = "" if checks[0].bias else f"From {LEAST_REPEATS} repeats on, the mean is tested against zero."
-    return Section(name=group.name, heading=PLANTED[group.name].title, tables=(table,), notes=(few,) if few else ())
+    return Section(name=group.name, heading=PLANTED[group.name].title, tables=(table,))
 
 
 def _off(check: Check) -> str:
