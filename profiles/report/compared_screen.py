@@ -107,7 +107,12 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
     What was chosen is measured again, and the others are not. So one of them can stand above it in the picture.
     """
     subject = verdict.result.subject
+    ratio, first = _first_of(group, verdict)
+    name = first.subject.variant
     if not verdict.advice:
+        if first is not verdict.result and first.spread_ratio is None:
+            text = f"{name} may be {ratio:.2f} times as fast as {subject.variant}: too few rounds to be sure."
+            return Line(label="FASTEST", text=text)
         return Line(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")
     *same, fastest = verdict.printed_advice
     rate = fastest.measured_ratio * verdict.result.epoch_images_per_sec
@@ -119,8 +124,6 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
         )
     if same:
         text += f" With the same images: {_times(same[0])}."
-    ratio, first = _first_of(group, verdict)
-    name = first.subject.variant
     again = {advice.change for advice in verdict.advice if advice.again}
     if fastest.again and ratio > fastest.measured_ratio and name not in again:
         text += f" {name} may be as fast: {ratio:.2f}x in the rounds before."

@@ -215,7 +215,8 @@ def waits_for_each_step(evidence: Evidence) -> Finding | None:
         text="The result of each step is there before the script asks for the next batch (it reads a loss or prints, "
         "or the device is the CPU and computes at once), so that loading and compute take turns",
         cost_ratio=min(loading, compute),
-        advice="have batches made ahead of time (tf.data: `prefetch`), and read losses once in many steps"
+        advice="have batches made ahead of time (tf.data: `prefetch`; a DataLoader: `num_workers`), and read losses "
+        "once in many steps"
         if gain
         else None,
         gain=gain,

@@ -142,6 +142,20 @@ def test_one_that_stands_above_the_fastest_was_not_measured_again_and_is_said_to
     assert "may be as fast" not in shown(a_main_job(a_result(), FAST))
 
 
+def test_too_few_rounds_do_not_say_that_nothing_is_faster() -> None:
+    """Ended after two rounds, the main job said so of a pipeline that was 29 times as fast."""
+    slow, fast = (
+        a_result(name, train=rounds_of("train", ms, ms * 1.01, wait_ms=1, edge_ms=5))
+        for name, ms in (("generator", 11), ("tf-data", 5))
+    )
+    text = words(shown(a_main_job(slow, fast)))
+    assert re.search(r"FASTEST tf-data may be 2\.\d\d times as fast as generator: too few rounds to be sure\.", text), (
+        text
+    )
+    text = words(shown(a_main_job(*(a_result(name) for name in ("generator", "tf-data")))))
+    assert "FASTEST no other pipeline is surely faster than" in text
+
+
 @pytest.mark.parametrize(
     ("loader_us", "clause"), [(None, "is not known."), (4_000.0, "is at most 40% of an epoch."), (1.0, "is nothing.")]
 )
