@@ -25,7 +25,7 @@ from benchmarks.tune.samples import SearchSamples
 from pipeline.cost_model import stages_of
 from pipeline.export import drawn_text
 from profiles.report import Bar, Kind, Line, Picture, Screen
-from profiles.statistics import geometric_mean, range_cell, range_text
+from profiles.statistics import range_cell, range_text
 
 _BAR_WIDTH = 34
 # A rate below this part of the predicted one shows that the prediction lacks what sets the rate.
@@ -218,8 +218,10 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
         )
     most_first = sorted(samples.rejected.items(), key=lambda item: -item[1])
     rejected = "; ".join(f"{count:,} {reason}" for reason, count in most_first)
+    reached = sorted(result.of_prediction for result in results.results)
     sentences.append(
-        f"{samples.predicted:,} pipelines were predicted in {samples.seconds:.0f} s in all. Not measured: {rejected}."
+        f"{samples.predicted:,} pipelines were predicted in {samples.seconds:.0f} s in all. Inside an epoch those that "
+        f"were measured had {reached[0]:.0%} to {reached[-1]:.0%} of what was predicted. Not measured: {rejected}."
     )
     return sentences
 
@@ -304,10 +306,9 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
         "one call": "the loader, which makes one call at a time",
     }
     megabytes = f"{prediction.memory_bytes / 1e6:,.0f} MB"
-    steady = geometric_mean(chosen.steady_images_per_sec) if chosen.steady_images_per_sec else rate
-    if (ratio := steady / prediction.images_per_sec) < _PREDICTED_RATIO:
+    if chosen.of_prediction < _PREDICTED_RATIO:
         return (
-            f"Inside an epoch it reaches {ratio:.0%} of the {prediction.images_per_sec:,.0f} img/s predicted; "
+            f"Inside an epoch it reaches {chosen.of_prediction:.0%} of the {prediction.images_per_sec:,.0f} img/s predicted; "
             f"what sets its rate is measured by: unstall pipeline --data FOLDER --config {TOML}. It takes {megabytes} "
             f"of memory.{of_ready}"
         )

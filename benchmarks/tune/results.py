@@ -57,6 +57,11 @@ class Result:
         """Images/sec of whole epochs, over all rounds before the choice."""
         return geometric_mean(self.epoch_images_per_sec)
 
+    @property
+    def of_prediction(self) -> float:
+        """The rate inside an epoch, over the predicted one; that of whole epochs where there is no other."""
+        return geometric_mean(self.steady_images_per_sec or (self.rate,)) / self.subject.prediction.images_per_sec
+
     def against(self, other: Result) -> tuple[float, Interval | None]:
         """Returns this rate over the other's, in the rounds that both have, and the 95 % interval."""
         return ratio_interval(*shared_rounds(self.epoch_images_per_sec, other.epoch_images_per_sec))
