@@ -129,6 +129,8 @@ class Memo:
 
     def _advance(self, file: str | None) -> None:
         """Goes on to the block in which a file stands, if it stands in one; None: to the end."""
+        if self._last is None:
+            return
         place = None if file is None else walk_order(file)
         while self._last is not None and (place is None or place > self._last):
             if self._old:
@@ -140,7 +142,7 @@ class Memo:
 
     def _keep(self, file: str, entry: str) -> None:
         self._new[file] = entry
-        if self._last is None:  # else others of the old block may come before it
+        if self._last is None and len(self._new) >= _BLOCK_FILES:  # else others of the old block may come before it
             self._write_full_blocks()
 
     def _write_full_blocks(self) -> None:

@@ -308,9 +308,9 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
     megabytes = f"{prediction.memory_bytes / 1e6:,.0f} MB"
     if chosen.of_prediction < _PREDICTED_RATIO:
         return (
-            f"Inside an epoch it reaches {chosen.of_prediction:.0%} of the {prediction.images_per_sec:,.0f} img/s predicted; "
-            f"what sets its rate is measured by: unstall pipeline --data FOLDER --config {TOML}. It takes {megabytes} "
-            f"of memory.{of_ready}"
+            f"Inside an epoch it reaches {chosen.of_prediction:.0%} of the {prediction.images_per_sec:,.0f} img/s "
+            f"predicted; what sets its rate is measured by: unstall pipeline --data FOLDER --config {TOML}. It takes "
+            f"{megabytes} of memory.{of_ready}"
         )
     limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
     return f"By the prediction its rate is set by {limit}; it takes {megabytes} of memory.{of_ready}"

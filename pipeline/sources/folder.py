@@ -16,7 +16,7 @@ import numpy as np
 from pipeline.cache import built_aside, cache_root, held
 from pipeline.errors import SourceError
 from pipeline.sources.headers import FORMATS, Unusable, headers_of, image_format
-from pipeline.sources.names import FileNames
+from pipeline.sources.names import ENCODING, FileNames
 from pipeline.sources.skip_list import SkipList
 from pipeline.sources.source import ImageSource, Progress, Skipped
 from pipeline.text import printable
@@ -117,7 +117,7 @@ class Fingerprint:
         self._digest = hashlib.sha256()
 
     def add(self, file: str, size_bytes: int, modified_ns: int) -> None:
-        self._digest.update(os.fsencode(file) + b"\0%d\0%d\n" % (size_bytes, modified_ns))
+        self._digest.update(file.encode(*ENCODING) + b"\0%d\0%d\n" % (size_bytes, modified_ns))
 
     def __str__(self) -> str:
         return self._digest.hexdigest()[:16]
@@ -161,7 +161,7 @@ def from_folder(
     entries = skip_list.below(root) if skip_list else {}
     stale = []
     for index, (file, header) in enumerate(headers_of(root, listed)):
-        entry = entries.pop(file, None)
+        entry = entries.pop(file, None) if entries else None
         if entry is not None and not isinstance(header, Unusable):
             stale_reason = entry.stale(root / file)
             if stale_reason is not None:
@@ -205,8 +205,9 @@ def from_folder(
 def _files_of(root: Path, class_name: str) -> Iterator[str]:
     """Yields the paths of a class's files below the root, in the order of `files_below`."""
     folder = root / class_name
+    above = len(str(folder)) - len(class_name)
     for path in files_below(folder):
-        yield class_name + path[len(str(folder)) :]
+        yield path[above:]
 
 
 def folder_of_links(source: ImageSource, folder: Path | None = None) -> Path:

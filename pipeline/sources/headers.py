@@ -34,6 +34,8 @@ _HEAD_BYTES = 4096
 # The start of frame of images of 8 bits that all decoders here read: baseline, extended, progressive.
 _FRAMES = (0xC0, 0xC1, 0xC2)
 _SCAN, _TABLES = 0xDA, 0xDB
+# Segments that say nothing here: of applications, Huffman tables, restart intervals, comments.
+_PASSED = frozenset((*range(0xE0, 0xF0), 0xC4, 0xDD, 0xFE))
 # Lengths of one and of two tables of 8 bits, which is what encoders write. Pillow reads others, and checks them.
 _TABLES_BYTES = (67, 132)
 # The memo of headers in the user's cache.
@@ -140,9 +142,11 @@ def _jpeg_sides(head: bytes) -> tuple[int, int] | None:
     at, last = 2, len(head) - 10
     while at <= last and head[at] == 0xFF:
         marker, length = head[at + 1], head[at + 2] << 8 | head[at + 3]
-        if marker == _SCAN:
+        if marker in _PASSED:
+            pass
+        elif marker == _SCAN:
             return sides if length == 6 + 2 * head[at + 4] else None
-        if marker in _FRAMES:
+        elif marker in _FRAMES:
             bits, components = head[at + 4], head[at + 9]
             if bits != 8 or components not in (1, 3, 4) or length != 8 + 3 * components or sides is not None:
                 return None
@@ -151,9 +155,9 @@ def _jpeg_sides(head: bytes) -> tuple[int, int] | None:
                 return None
         elif marker == _TABLES:
             # A byte before each table has its bits, 0 for 8, and its number.
-            if length not in _TABLES_BYTES or any(bits >> 4 for bits in head[at + 4 : at + 2 + length : 65]):
+            if length not in _TABLES_BYTES or max(head[at + 4 : at + 2 + length : 65]) > 0x0F:
                 return None
-        elif not (0xE0 <= marker <= 0xEF or marker in (0xC4, 0xDD, 0xFE)):
+        else:
             return None
         at += 2 + length
     return None

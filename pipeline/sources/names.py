@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # How the system encodes names. `os.fsencode` and `os.fsdecode` take twice the time.
-_ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 class FileNames(Sequence[str]):
@@ -39,7 +39,7 @@ class FileNames(Sequence[str]):
         """Returns these names; asks for each once."""
         encoded, ends = bytearray(), array("q")
         for name in names:
-            encoded += name.encode(*_ENCODING)
+            encoded += name.encode(*ENCODING)
             ends.append(len(encoded))
         return cls(bytes(encoded), ends)
 
@@ -59,7 +59,7 @@ class FileNames(Sequence[str]):
     def _name(self, index: int) -> str:
         index = range(len(self))[index]  # counts from the end where it is below 0
         begin = self._ends[index - 1] if index else 0
-        return self._encoded[begin : self._ends[index]].decode(*_ENCODING)
+        return self._encoded[begin : self._ends[index]].decode(*ENCODING)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -73,7 +73,7 @@ class FileNames(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         first = 0
         for end in self._ends:
-            yield self._folder + self._encoded[first:end].decode(*_ENCODING)
+            yield self._folder + self._encoded[first:end].decode(*ENCODING)
             first = end
 
     def __len__(self) -> int:
