@@ -74,11 +74,9 @@ def array_batches(
         order = epoch_order(count, seed=seed, epoch=epoch) if training else np.arange(count)
         return order, _corners(sides, crop, count, seed, epoch, training)
 
-    def batches(_: Any) -> tf.data.Dataset:
+    def planned(_: Any) -> tuple[Any, Any]:
         order, corners = tf.numpy_function(plan_epoch, [], (tf.int64, tf.int64))
-        order, corners = tf.ensure_shape(order, (count,)), tf.ensure_shape(corners, (None, 2))
-        starts = tf.data.Dataset.range(0, count, size)
-        return starts.map(lambda start: (order[start : start + size], corners[start : start + size]))
+        return tf.ensure_shape(order, (count,)), tf.ensure_shape(corners, (count, None))
 
     def gather(order: Any, corners: Any) -> tuple[Any, Any]:
         batch = tf.gather(stored, order)
@@ -90,7 +88,7 @@ def array_batches(
             batch = tf.cast(batch, tf.float32) / 255.0
         return batch, tf.gather(numbers, order)
 
-    dataset = tf.data.Dataset.range(1).flat_map(batches).map(gather, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = tf.data.Dataset.range(1).map(planned).rebatch(size).map(gather, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(count / size)))
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
@@ -100,9 +98,9 @@ def array_batches(
 def _corners(
     sides: tuple[int, ...], crop: tuple[int, int] | None, count: int, seed: int, epoch: int, training: bool
 ) -> NDArray[np.int64]:
-    """Returns the upper left corner of each crop, (examples, 2), in the epoch's order; (0, 2) without a crop."""
+    """Returns the upper left corner of each crop, (examples, 2), in the epoch's order; (examples, 0) without a crop."""
     if crop is None:
-        return np.zeros((0, 2), np.int64)
+        return np.zeros((count, 0), np.int64)
     room = np.subtract(sides, crop)
     if not training:
         return np.tile(room // 2, (count, 1))

@@ -209,7 +209,10 @@ def assert_same(one, other) -> None:
 
 
 def steps_of(dataset) -> list[tuple]:
-    """What tf.data does, last step first: the kinds of its steps with their buffers, workers and options."""
+    """What tf.data does, last step first: the kinds of its steps with their buffers, workers and options.
+
+    A pipeline draws a long epoch in parts, by `scan`; a script draws it at once, by `map`.
+    """
     options = dataset.options()
     steps = [
         (
@@ -224,7 +227,8 @@ def steps_of(dataset) -> list[tuple]:
         step = waiting.pop()
         numbers = ("_buffer_size", "_num_parallel_calls", "_batch_size", "_cycle_length", "_seed", "_deterministic")
         values = {name: getattr(step, name, None) for name in numbers}
-        steps.append((type(step).__name__, {name: getattr(v, "numpy", lambda v=v: v)() for name, v in values.items()}))
+        kind = type(step).__name__.replace("Scan", "Map")
+        steps.append((kind, {name: getattr(v, "numpy", lambda v=v: v)() for name, v in values.items()}))
         waiting += step._inputs()
     return steps
 
