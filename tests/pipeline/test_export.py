@@ -211,7 +211,7 @@ def assert_same(one, other) -> None:
 def steps_of(dataset) -> list[tuple]:
     """What tf.data does, last step first: the kinds of its steps with their buffers, workers and options.
 
-    A pipeline draws a long epoch in parts, by `scan`; a script draws it at once, by `map`.
+    A pipeline makes the plan of an epoch by `scan`, in parts where it is long; a script makes it at once, by `map`.
     """
     options = dataset.options()
     steps = [
@@ -243,11 +243,13 @@ def test_a_script_orders_a_long_epoch_as_its_pipeline_does(few, storage, monkeyp
     for module in (exporting, order):
         monkeypatch.setattr(module, "LONG_EPOCH", 5)
     config = dataclasses.replace(BASE, storage=storage, augmentation=None)
+    monkeypatch.setattr(order, "_ORDERED_AT_ONCE", 2)
+    text = export(config, few).replace("images, 1024)", "images, 2)").replace("first + 1024", "first + 2")
+    assert "1024" not in text.split("def shuffled(")[1].split("\ndef ")[0]
     with build(config, few) as loader:
         script = {"__name__": "exported"}
-        exec(compile(export(config, few), "exported.py", "exec"), script)
+        exec(compile(text, "exported.py", "exec"), script)
         assert_same(epochs(script["make_dataset"]()), epochs(loader.data))
-    assert "def shuffled(" in export(config, few)
 
 
 def test_a_script_trains_with_one_iterator_on_the_same_batches(few):

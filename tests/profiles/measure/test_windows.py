@@ -236,8 +236,8 @@ class OwnFunction(keras.Sequential):
 def test_a_device_behind_the_host_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, load_ms: float, compute_ms: float
 ) -> None:
-    """On a GPU a loader of 30 ms stood still for two steps of 10 ms in each epoch: it seemed 3 % slower."""
-    load, step, steps = Sleeper(load_ms), Sleeper(compute_ms), 12
+    """On a GPU a loader of 30 ms stood still for a step of 10 ms at both edges of an epoch: it seemed 3 % slower."""
+    load, step, steps = Sleeper(load_ms), Sleeper(compute_ms), 6
     monkeypatch.setattr(windows, "backend_of", lambda model, device: BehindHost(step))
     model = OwnFunction([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", jit_compile=True)
@@ -248,10 +248,10 @@ def test_a_device_behind_the_host_is_not_waited_for(
     sample = measured.train(data, epochs=2, ramp_steps=2, round_=2)
     load_ms, compute_ms = load.take_ms(), step.take_ms()
     slower_ms, faster_ms = max(load_ms, compute_ms), min(load_ms, compute_ms)
-    # Keras takes a millisecond or two for a batch. With two steps more it was 12 %.
-    assert sample.wall_ns / MS / 20 == pytest.approx(slower_ms, rel=0.08)
+    # Keras takes a millisecond or two for a batch. Waited for, the step more in each epoch made it 21 % and more.
+    assert sample.wall_ns / MS / 8 == pytest.approx(slower_ms, rel=0.12)
     # The first batch, or the last step, has nothing beside it.
-    assert sample.epoch_ns / MS / 2 == pytest.approx(steps * slower_ms + faster_ms, abs=30)
+    assert sample.epoch_ns / MS / 2 == pytest.approx(steps * slower_ms + faster_ms, abs=20)
     assert sample.unclaimed_ratio == pytest.approx(0, abs=0.02)
 
 

@@ -190,8 +190,8 @@ def test_many_workers_are_tried_though_they_need_many_batches(fake: FakeClock) -
     # An epoch of 20 batches is no longer than that, however many lie ready.
     data = FakeData(data.ms, batches=20)
     data.ready = {"workers": 32}
-    _, workers = last_of(Turns(data, FakeTraining(data, fake), budget_s=30)).contenders
-    assert {sample.epoch_images / sample.epochs for sample in workers.samples} == {20 * IMAGES}
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=30))
+    assert not reasons(trial) and [one.name for one in trial.contenders] == [AS_WRITTEN, "workers"]
 
 
 def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_stays_on(fake: FakeClock) -> None:

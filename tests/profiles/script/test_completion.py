@@ -165,5 +165,5 @@ def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: st
     # What the data do at the end of an epoch is an edge; it was booked as steps: 0 ms of edge, 25 ms a step.
     assert edges[1] == pytest.approx(500, abs=50) and edges[0] < 5
     # The first hook of a callback was an edge of 30 ms, and the loading ratio was left out. Of the 600 ms of callbacks
-    # nothing is loading: what is left are the edges, which are most of an epoch on a GPU whose steps take no time.
-    assert callbacks[2] < 15 and -50 < callbacks[3] < 100 and waits[3] > 500
+    # less than two hooks are loading: the edges, which are most of an epoch on a GPU whose steps take no time.
+    assert callbacks[2] < 15 and -50 < callbacks[3] < 60 and waits[3] > 500
