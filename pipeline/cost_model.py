@@ -258,9 +258,10 @@ def candidates(
 def kind_of(config: PipelineConfig) -> PipelineConfig:
     """Returns the config with one worker and no buffer on the host: configs of a kind do the same work, byte for byte.
 
-    A buffer on the device is a kind of its own: what it gains is not predicted.
+    A buffer on the device is a kind of its own, so that it is measured beside the same without it: their predictions
+    are equal.
     """
-    return replace(config, workers=1, prefetch=2 * config.prefetch_to_device, one_iterator=False)
+    return replace(config, workers=1, prefetch=config.prefetch if config.prefetch_to_device else 0, one_iterator=False)
 
 
 def _workers(cores: float) -> list[int]:

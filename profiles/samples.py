@@ -30,7 +30,7 @@ class Sample:
       images: images in steady steps.
       wall_ns: from the first steady step to the end of the last, summed over the epochs: at both ends the device has
         finished the steps before.
-      wait_ns: the part of `wall_ns` inside `next(iterator)`.
+      wait_ns: the part of `wall_ns` inside `next(iterator)`, in which a device behind the host may compute.
       step_ns: time of each steady step on the host, its wait included.
       first_steps_ns: (wait, rest) of the first steady steps, at most `FIRST_STEPS`, in their order.
       epochs: epochs in the window.

@@ -33,7 +33,7 @@ from benchmarks.truth.promises import (
     TRACEML,
     WATCHING_RATIO,
 )
-from benchmarks.truth.results import PLAIN, Check, Results, TruthDocument, loading_of, verdict_counts
+from benchmarks.truth.results import PLAIN, Bias, Check, Results, TruthDocument, loading_of, verdict_counts
 from benchmarks.truth.samples import Attempt, Figure, Group
 from profiles.gate import EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME
 from profiles.results import bound_of
@@ -83,9 +83,10 @@ def sections(document: TruthDocument, results: Results) -> Iterator[Section]:
     """Yields what is shown of each group."""
     for group in document.samples.groups:
         checks = results.groups[group.name]
-        repeats = max((len(figure.measured) for figure in group.figures), default=0)
-        if any(check.bias for check in checks):
-            yield _repeated(group, checks)
+        repeats = min((len(figure.measured) for figure in group.figures), default=0)
+        biases = [check.bias for check in checks if check.bias is not None]
+        if checks and len(biases) == len(checks):
+            yield _repeated(group, checks, biases)
         elif group.name in PLANTED and repeats > 1:
             tested = f"From {LEAST_REPEATS} repeats on, the mean is tested against zero."
             yield replace(_planted(group.name, checks), notes=(f"Medians of {repeats} repeats. {tested}",))
@@ -113,12 +114,10 @@ def _planted(name: str, checks: Sequence[Check]) -> Section:
     return Section(name=name, heading=PLANTED[name].title, tables=(table,))
 
 
-def _repeated(group: Group, checks: Sequence[Check]) -> Section:
+def _repeated(group: Group, checks: Sequence[Check], biases: Sequence[Bias]) -> Section:
     """Shows how far the repeats of a case are off, in the mean, and how many of them are near enough."""
     rows = []
-    for figure, check in zip(group.figures, checks, strict=True):
-        bias = check.bias
-        assert bias is not None
+    for figure, check, bias in zip(group.figures, checks, biases, strict=True):
         mean, low, high = (f"{off:+.1f}" if check.in_points else f"{off:+.1%}" for off in (bias.mean, *bias.interval))
         tested = (str(bias.within), mean, f"{low} to {high}", f"{bias.p_value:.2f}")
         rows.append((check.case, check.figure, str(len(figure.measured)), *tested, check.promised))

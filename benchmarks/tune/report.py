@@ -219,9 +219,10 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
     most_first = sorted(samples.rejected.items(), key=lambda item: -item[1])
     rejected = "; ".join(f"{count:,} {reason}" for reason, count in most_first)
     reached = sorted(result.of_prediction for result in results.results)
+    range_ = " to ".join(dict.fromkeys(f"{ratio:.0%}" for ratio in (reached[0], reached[-1])))
     sentences.append(
         f"{samples.predicted:,} pipelines were predicted in {samples.seconds:.0f} s in all. Inside an epoch those that "
-        f"were measured had {reached[0]:.0%} to {reached[-1]:.0%} of what was predicted. Not measured: {rejected}."
+        f"were measured had {range_} of what was predicted. Not measured: {rejected}."
     )
     return sentences
 

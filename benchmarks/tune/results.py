@@ -33,16 +33,16 @@ class Result:
     Attributes:
       epoch_images_per_sec: of whole epochs of training, by round.
       loader_images_per_sec: of the loader alone, by round.
+      steady_images_per_sec: inside an epoch, without its edges, which no prediction has, by round.
       again_images_per_sec: of whole epochs, in rounds measured after the choice, which they did not influence; empty
         where the subject was not measured again.
-      steady_images_per_sec: inside an epoch, without its edges, which no prediction has, by round.
     """
 
     subject: Subject
     epoch_images_per_sec: tuple[float, ...]
     loader_images_per_sec: tuple[float, ...]
+    steady_images_per_sec: tuple[float, ...]
     again_images_per_sec: tuple[float, ...] = ()
-    steady_images_per_sec: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -59,8 +59,8 @@ class Result:
 
     @property
     def of_prediction(self) -> float:
-        """The rate inside an epoch, over the predicted one; that of whole epochs where there is no other."""
-        return geometric_mean(self.steady_images_per_sec or (self.rate,)) / self.subject.prediction.images_per_sec
+        """The rate inside an epoch, over the predicted one."""
+        return geometric_mean(self.steady_images_per_sec) / self.subject.prediction.images_per_sec
 
     def against(self, other: Result) -> tuple[float, Interval | None]:
         """Returns this rate over the other's, in the rounds that both have, and the 95 % interval."""

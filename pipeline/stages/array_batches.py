@@ -76,7 +76,7 @@ def array_batches(
 
     def planned(_: Any) -> tuple[Any, Any]:
         order, corners = tf.numpy_function(plan_epoch, [], (tf.int64, tf.int64))
-        return tf.ensure_shape(order, (count,)), tf.ensure_shape(corners, (count, None))
+        return tf.ensure_shape(order, (count,)), tf.ensure_shape(corners, (count, 0 if crop is None else 2))
 
     def gather(order: Any, corners: Any) -> tuple[Any, Any]:
         batch = tf.gather(stored, order)

@@ -45,16 +45,16 @@ def _permuted(images: int, config: PipelineConfig) -> tf.data.Dataset:
 
     Source: `tf.random.experimental.index_shuffle`, a permutation by a block cipher (Black and Rogaway, 2002).
     """
-    drawn = tf.data.Dataset.random(seed=config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    keys = tf.data.Dataset.random(seed=config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
     firsts = tf.data.Dataset.range(0, images, _ORDERED_AT_ONCE)
 
     def part(key: Any, element: tuple[Any, Any]) -> tuple[Any, Any]:
-        first, drawn = element
-        key = tf.where(first == 0, drawn, key)
+        first, new_key = element
+        key = tf.where(first == 0, new_key, key)
         numbers = tf.range(first, tf.minimum(first + _ORDERED_AT_ONCE, images))
         return key, tf.random.experimental.index_shuffle(numbers, tf.cast(key % (2**31 - 1), tf.int32), images - 1)
 
-    parts = tf.data.Dataset.zip((firsts, drawn)).scan(tf.zeros((2,), tf.int64), part)
+    parts = tf.data.Dataset.zip((firsts, keys)).scan(tf.zeros((2,), tf.int64), part)
     return parts.unbatch().apply(tf.data.experimental.assert_cardinality(images))
 
 
@@ -67,7 +67,7 @@ def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Datas
     """
     images, size = source.images, config.batch_size
     at_once = max(1, _DRAWN_AT_ONCE // size) * size
-    drawn = _drawn(images, config, at_once)
+    drawn = _part_drawer(images, config, at_once)
 
     def plan(epoch: np.int64) -> np.ndarray:
         return order_of(source, config, int(epoch))
@@ -78,17 +78,17 @@ def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Datas
         order = tf.ensure_shape(order, (images,))
         return (epoch, order), (order[first : first + at_once], matrices)
 
-    begin = tf.constant(0, tf.int64), tf.zeros((images,), tf.int64)
+    begin = tf.constant(0, tf.int64), tf.zeros((0,), tf.int64)
     dataset = tf.data.Dataset.range(0, images, at_once).scan(begin, planned).rebatch(size)
     return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(images / size)))
 
 
-def _drawn(images: int, config: PipelineConfig, at_once: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+def _part_drawer(images: int, config: PipelineConfig, at_once: int) -> Callable[[Any, Any], tuple[Any, Any]]:
     """Returns a function that draws a part of an epoch: it takes the epoch's number, and the part's first image.
 
-    It returns the epoch's number, which the first part of an epoch counts and the others hand on, and the part's maps,
-    (part, 2, 3) float32. A dataset of the parts inside a function of the number would take tf.data 8 ms more to begin
-    an epoch.
+    The function returns the epoch's number, which the first part of an epoch counts and the others hand on, and the
+    part's maps, (part, 2, 3) float32. A dataset of the parts inside a function of the number would take tf.data 8 ms
+    more to begin an epoch.
     """
     epochs = itertools.count()
 
@@ -110,7 +110,7 @@ def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
     """
     at_once = _DRAWN_AT_ONCE
     parts = tf.data.Dataset.range(0, images, at_once)
-    dataset = parts.scan(tf.constant(0, tf.int64), _drawn(images, config, at_once)).unbatch()
+    dataset = parts.scan(tf.constant(0, tf.int64), _part_drawer(images, config, at_once)).unbatch()
     return dataset.apply(tf.data.experimental.assert_cardinality(images))
 
 

@@ -239,7 +239,7 @@ class Jax:
     @staticmethod
     def is_ready(result: Any) -> bool:
         """Whether the device has computed a result; does not wait."""
-        return all(leaf.is_ready() for leaf in keras.tree.flatten(result))
+        return all(leaf.is_ready() for leaf in keras.tree.flatten(result) if hasattr(leaf, "is_ready"))
 
 
 def check_backend() -> str:

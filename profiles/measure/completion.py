@@ -84,6 +84,7 @@ class Completion:
 
     def _note(self, number: int, now_ns: int) -> None:
         with self._noted:
-            if number >= self._given:  # otherwise the step was noted and taken before
-                self._done_ns[number] = min(now_ns, self._done_ns.get(number, now_ns))
+            # All steps before it are done as well; those that are taken were noted before.
+            for done in range(self._given, number + 1):
+                self._done_ns[done] = min(now_ns, self._done_ns.get(done, now_ns))
             self._noted.notify_all()

@@ -39,6 +39,7 @@ class _Epoch:
       synchronised_ns: how long the device was waited for before the first steady step.
       device_ns: of a device that computes behind the host: when it had finished the step before the first steady one,
         and the last steady one. Else empty.
+      steady_end: the number behind the last steady step, where `device_ns` says when that was done.
       steps: for each step: when it began, when its batches would have been there had it drawn all of them first, when
         it was done, and its images.
     """
@@ -47,6 +48,7 @@ class _Epoch:
     end_ns: int = 0
     synchronised_ns: int = 0
     device_ns: Sequence[int] = ()
+    steady_end: int | None = None
     steps: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
@@ -109,11 +111,12 @@ class _Timer:
     """Times steps inside the train function.
 
     A device that computes behind the host is not waited for at the edges of the steady steps: a loader that makes no
-    batch ahead would stand still meanwhile, and each epoch take the time of two steps more.
+    batch ahead would stand still meanwhile, for the time of a step at both edges.
 
     Args:
       window: what is measured.
-      last_step: number of the last steady step, or None if unknown. Elsewhere the device is synchronised within it.
+      last_step: number of the last steady step, or None if unknown. A device that does not compute behind the host is
+        synchronised within it.
       backend: of the model.
       every_step: synchronise after every step, for a device that is asynchronous but shares the host's cores.
       behind: whether the device computes behind the host, a step in one computation.
@@ -136,9 +139,16 @@ class _Timer:
         self.epochs.append(_Epoch(begin_ns=clock.now_ns()))
 
     def end_epoch(self) -> None:
-        if self._completion is not None:  # Keras has read the results of the epoch: the device has finished
-            self.epochs[-1].device_ns = self._completion.take_all()
-        self.epochs[-1].end_ns = clock.now_ns()
+        epoch = self.epochs[-1]
+        if self._completion is not None and self._last_step is not None:
+            steps = len(epoch.steps)
+            is_steady = steps > self._window.ramp_steps
+            if is_steady and steps <= self._last_step:  # the epoch was shorter than the one before
+                self._completion.add(self._last_result[0])
+            done_ns = self._completion.take_all()
+            if is_steady:
+                epoch.device_ns, epoch.steady_end = done_ns, min(steps, self._last_step + 1)
+        epoch.end_ns = clock.now_ns()
 
     def close(self) -> None:
         """Ends the thread that waits for the device, where an error has ended an epoch."""
@@ -172,7 +182,10 @@ class _Timer:
             nonlocal waited_ns, images
             asked_ns = clock.now_ns()
             batch = pull()
-            waited_ns += clock.now_ns() - asked_ns
+            came_ns = clock.now_ns()
+            if self._completion is not None:
+                self._completion.look(came_ns)
+            waited_ns += came_ns - asked_ns
             images += self._images(batch)
             return batch
 
@@ -219,8 +232,9 @@ class Windows:
         self._draws = maker is not keras.Model.make_train_function
         # On a CPU, too, JAX computes asynchronously, and on the cores that load batches.
         self._every_step = device.kind == "cpu" and keras.backend.backend() != "tensorflow"
-        # Of a step that is many computations its logs are not the last one.
-        self._behind = self._backend.behind_host and bool(model.jit_compile) and not model.run_eagerly
+        # Of a step that is, or may be, many computations its logs are not the last one.
+        one_computation = bool(model.jit_compile) and not model.run_eagerly and not self._draws
+        self._behind = self._backend.behind_host and one_computation
         # (data, batches of an epoch) by `id(data)`; holding the data keeps Python from giving its id to another object.
         self._steps: dict[int, tuple[Any, int]] = {}
         # (data, its first batches, cut short) by `id(data)`.
@@ -372,7 +386,7 @@ class Windows:
             raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
         steps = window.first_steps or self._steps.get(id(data), (data, 0))[1]
         last_step = steps - 1 - self._backend.drawn_ahead
-        timer = self._timer(window, last_step if steps else None)
+        timer = self._timer(window, last_step if steps else None, computes=run is not None)
         stand_ins = iter(range(0 if fits else _STAND_INS))
 
         def train_function(*arguments: Any) -> Any:
@@ -428,8 +442,9 @@ class Windows:
         """Returns a batch cut to one image, or to one image for each replica of the model."""
         return each(lambda part: part[: self._backend.replicas] if len(part.shape) else part, batch)
 
-    def _timer(self, window: _Window, last_step: int | None) -> _Timer:
-        return _Timer(window, last_step, backend=self._backend, every_step=self._every_step, behind=self._behind)
+    def _timer(self, window: _Window, last_step: int | None, *, computes: bool = True) -> _Timer:
+        behind = self._behind and computes
+        return _Timer(window, last_step, backend=self._backend, every_step=self._every_step, behind=behind)
 
     def _fit(
         self,
@@ -498,11 +513,11 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         raise ValueError("The data must give at least one batch in every epoch. Received: none.")
     steadies = []
     for epoch in epochs:
-        end = max(1, len(epoch.steps) - drawn_ahead)
+        end = epoch.steady_end or max(1, len(epoch.steps) - drawn_ahead)
         steadies.append(epoch.steps[min(window.ramp_steps, end - 1) : end])
     steady = [step for steps in steadies for step in steps]
     walls_ns = [
-        epoch.device_ns[1] - epoch.device_ns[0] if len(epoch.device_ns) == 2 else _wall_ns(steps)
+        epoch.device_ns[1] - epoch.device_ns[0] if epoch.device_ns else _wall_ns(steps)
         for epoch, steps in zip(epochs, steadies, strict=True)
     ]
     waits_ns = [sum(fetched - before for before, fetched, _, _ in steps) for steps in steadies]
@@ -517,7 +532,7 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         round=window.round,
         images=sum(images for *_, images in steady),
         wall_ns=sum(walls_ns),
-        wait_ns=sum(map(min, waits_ns, walls_ns)),
+        wait_ns=sum(map(min, waits_ns, walls_ns)),  # the host may wait while a device behind it computes
         step_ns=tuple(done - before for before, _, done, _ in steady),
         first_steps_ns=tuple((came - asked, done - came) for asked, came, done, _ in steadies[0][:FIRST_STEPS]),
         epochs=len(epochs),

@@ -282,11 +282,15 @@ class Finder:
 
         costs = {}
         for at, node in enumerate(self._nodes):
-            if node.kind in _WITH_FUNCTION and node.inputs:
+            if node.kind in _WITH_FUNCTION and node.inputs and self._has_several(at):
                 before = sum((cost_up_to(number) for number in node.inputs), _Cost())
                 elements = self._batch_size_up_to(at)
                 costs[at] = (cost_up_to(at) - before) / elements
         return costs
+
+    def _has_several(self, at: int) -> bool:
+        """Whether an epoch has more than one element there: what makes the plan of an epoch at once has one."""
+        return int(self._nodes[at].dataset.cardinality()) != 1
 
     def _batch_size_up_to(self, at: int) -> int:
         batches = [before for before in self._chain if before <= at and self._nodes[before].kind == "batch"]
@@ -316,6 +320,7 @@ class Finder:
             for at, node in enumerate(self._nodes)
             if node.kind in ("map", "interleave")
             and written(node.dataset) in ((None, None, False), (1, None, False))
+            and self._has_several(at)
             and self._is_own(at)
             and self._matters(at)
         ]
@@ -335,7 +340,7 @@ class Finder:
         found = self.found.waiting = [
             at
             for at, node in enumerate(self._nodes)
-            if node.kind in ("map", "interleave") and self._is_own(at) and self._waits(at)
+            if node.kind in ("map", "interleave") and self._has_several(at) and self._is_own(at) and self._waits(at)
         ]
         if not found:
             return None

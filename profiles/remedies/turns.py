@@ -147,6 +147,7 @@ class Turns:
             if self._allows(names):
                 self._say(f"{' + '.join(names)}: building, comparing, first epochs")
                 self._enter(names)
+                self._hold_to_promise(names)
                 yield self.trial()
         alone = [name for name in self._contenders if name != AS_WRITTEN]
         if not alone:
@@ -208,21 +209,40 @@ class Turns:
         long as it promises. The first and most promising one may take all of the budget: what is not chosen from
         several need not be measured again.
         """
-        ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
         as_written_s = self._epoch_s[AS_WRITTEN]
         of_length_s = as_written_s * self._length(names) / self._length(())
         epoch_s = max(as_written_s, of_length_s / self._data.most_gain(names))
+        warm_up_s = self._warm_ups(names, epoch_s) * epoch_s
+        return self._affords(names, epoch_s, warm_up_s, f"take {of_length_s:.1f} s as written")
+
+    def _affords(self, names: tuple[str, ...], epoch_s: float, warm_up_s: float, takes: str) -> bool:
+        """Whether rounds with one more contender fit into the budget; notes it as not tried if not.
+
+        Args:
+          epoch_s, warm_up_s: of the contender: an epoch, and what is left of its warm-up.
+          takes: says how long its batches take.
+        """
+        ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
         epochs_s = [*(self._epoch_s[name] for name in self._contenders), epoch_s]
         windows_s = [max(one_s, _WINDOW_S) for one_s in epochs_s]
-        warm_up_s = self._warm_ups(names, epoch_s) * epoch_s
         needed_s = (self._gone_s() + warm_up_s + _LEAST_ROUNDS * sum(windows_s)) / ratio
         if needed_s <= self._budget_s:
             return True
         left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
         for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
-        batches = f"{self._length(names)} batches take {of_length_s:.1f} s as written"
-        self._drop(" + ".join(names), f"{batches}; --budget {math.ceil(for_all_s)} would do")
+        reason = f"{self._length(names)} batches {takes}; --budget {math.ceil(for_all_s)} would do"
+        self._drop(" + ".join(names), reason)
         return False
+
+    def _hold_to_promise(self, names: tuple[str, ...]) -> None:
+        """Measures a contender no further that is slower than it promised, where the budget does not suffice then."""
+        name = " + ".join(names)
+        contender = self._contenders.pop(name, None)
+        if contender is None:
+            return
+        epoch_s = self._epoch_s[name]
+        if self._data.most_gain(names) == 1 or self._affords(names, epoch_s, 0.0, f"take {epoch_s:.1f} s so"):
+            self._contenders[name] = contender
 
     def _enter(self, remedies: tuple[str, ...]) -> None:
         """Builds, compares and warms up a contender; drops one that fails, breaks its claim, or is far too slow."""

@@ -110,7 +110,7 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
     ratio, first = _first_of(group, verdict)
     name = first.subject.variant
     if not verdict.advice:
-        if first is not verdict.result and first.spread_ratio is None:
+        if round(ratio, 2) > 1 and first.spread_ratio is None and first.subject.page_cache == subject.page_cache:
             text = f"{name} may be {ratio:.2f} times as fast as {subject.variant}: too few rounds to be sure."
             return Line(label="FASTEST", text=text)
         return Line(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")

@@ -214,8 +214,9 @@ class BehindHost(TensorFlow):
         super().__init__(CPU)
         self._step, self._thread = step, ThreadPoolExecutor(1)
 
-    def own_step(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda batch, draw: {0: self._thread.submit(self._step)}
+    def begin(self, batch: Any, draw: Callable[[], Any]) -> dict[int, Future[None]]:
+        """Begins a step. Returns its result as a train function of JAX's does: the logs first."""
+        return {0: self._thread.submit(self._step)}
 
     def synchronise(self, result: Future[None] | dict[int, Future[None]]) -> None:
         (result[0] if isinstance(result, dict) else result).result()
@@ -225,9 +226,15 @@ class BehindHost(TensorFlow):
         return result.done()
 
 
-class OwnFunction(keras.Sequential):
-    def make_train_function(self, force: bool = False) -> None:
-        self.train_function = None
+def behind_the_host(monkeypatch: pytest.MonkeyPatch, step: Sleeper) -> Windows:
+    """Returns windows of a device that computes behind the host."""
+    device = BehindHost(step)
+    monkeypatch.setattr(windows, "backend_of", lambda *_: device)
+    model = keras.Sequential([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse", jit_compile=True)
+    measured = Windows(model, parse_device("gpu"))
+    monkeypatch.setattr(measured, "_runner", lambda: device.begin)
+    return measured
 
 
 @tensorflow_only
@@ -238,10 +245,7 @@ def test_a_device_behind_the_host_is_not_waited_for(
 ) -> None:
     """On a GPU a loader of 30 ms stood still for a step of 10 ms at both edges of an epoch: it seemed 3 % slower."""
     load, step, steps = Sleeper(load_ms), Sleeper(compute_ms), 6
-    monkeypatch.setattr(windows, "backend_of", lambda model, device: BehindHost(step))
-    model = OwnFunction([keras.Input((2, 2, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
-    model.compile(optimizer="sgd", loss="mse", jit_compile=True)
-    measured, data = Windows(model, parse_device("gpu")), sequential(load, steps)
+    measured, data = behind_the_host(monkeypatch, step), sequential(load, steps)
     for number in range(2):  # where the steps of an epoch are not known, nothing here waits for the device at its end
         measured.train(data, epochs=1, ramp_steps=2, round_=number)
     load.take_ms(), step.take_ms()
@@ -253,6 +257,29 @@ def test_a_device_behind_the_host_is_not_waited_for(
     # The first batch, or the last step, has nothing beside it.
     assert sample.epoch_ns / MS / 2 == pytest.approx(steps * slower_ms + faster_ms, abs=20)
     assert sample.unclaimed_ratio == pytest.approx(0, abs=0.02)
+
+
+@tensorflow_only
+@planted
+@pytest.mark.parametrize(("load_ms", "compute_ms", "steps"), [(20, 10, 14), (5, 20, 6), (5, 20, 3)])
+def test_epochs_of_other_lengths_have_their_rates_behind_the_host(
+    monkeypatch: pytest.MonkeyPatch, load_ms: float, compute_ms: float, steps: int
+) -> None:
+    """The end of the steady steps is known from the epoch before, and this epoch is longer or shorter."""
+
+    class Varying(SleepyDataset):
+        def __len__(self) -> int:
+            return length
+
+    measured, data, length = behind_the_host(monkeypatch, Sleeper(compute_ms)), Varying(load_ms, workers=0), 8
+    for number in range(2):
+        measured.train(data, epochs=1, ramp_steps=2, round_=number)
+    length = steps
+    sample = measured.train(data, epochs=1, ramp_steps=2, round_=2)
+    # Keras takes a millisecond or two for a batch, and as much for the end of a short epoch.
+    ms_per_step = sample.wall_ns / MS / (sample.images / IMAGES)
+    assert ms_per_step == pytest.approx(max(load_ms, compute_ms), rel=0.2)
+    assert sample.epoch_images == steps * IMAGES
 
 
 @planted

@@ -187,8 +187,15 @@ def test_many_workers_are_tried_though_they_need_many_batches(fake: FakeClock) -
     trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=30))
     chosen = gains_of(trial).chosen
     assert chosen is not None and chosen.best[0] == pytest.approx(110 / 8) and trial.seconds <= 30
+    # Workers that do not keep their promise are measured no further, and others are tried.
+    data = FakeData({AS_WRITTEN: 110, "workers": 105, "pin": 50})
+    data.ready, data.promised = {"workers": 32}, {"workers": 16.0}
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=40))
+    assert reasons(trial)["workers"].startswith("96 batches take 10.1 s so; --budget ")
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.name == "pin" and trial.seconds <= 40
     # An epoch of 20 batches is no longer than that, however many lie ready.
-    data = FakeData(data.ms, batches=20)
+    data = FakeData({AS_WRITTEN: 110, "workers": 8}, batches=20)
     data.ready = {"workers": 32}
     trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=30))
     assert not reasons(trial) and [one.name for one in trial.contenders] == [AS_WRITTEN, "workers"]
