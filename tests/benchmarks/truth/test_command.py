@@ -172,6 +172,13 @@ def test_few_repeats_are_judged_by_their_median() -> None:
     assert "Medians of 19 repeats. From 20 repeats on, the mean is tested against zero." in tables and "+1.5" in tables
 
 
+def test_figures_of_different_numbers_of_repeats_are_shown_by_their_medians() -> None:
+    """A file that somebody changed, or a run that ended between two figures."""
+    (many,), (few,) = (repeated(*[0.5] * count).figures for count in (20, 19))
+    document = a_truth_document(Group(name="grid-cpu", figures=(many, few)), options={"repeats": 20})
+    assert "Medians of 19 repeats." in tables_of(KIND, document)
+
+
 def test_a_typical_case_is_measured_as_often_as_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -70,6 +70,11 @@ def test_bytes_are_scaled_on_request():
     np.testing.assert_array_equal(images, IMAGES.astype(np.float32) / np.float32(255))
 
 
+def test_a_crop_of_one_pixel_keeps_its_static_shape():
+    dataset = array_batches(IMAGES, LABELS, batch_size=5, crop=(1, 3))
+    assert dataset.element_spec[0].shape.as_list() == [None, 1, 3, 3]
+
+
 def test_tests_are_cropped_from_the_middle():
     dataset = array_batches(IMAGES, LABELS, batch_size=5, training=False, crop=(4, 3))
     np.testing.assert_array_equal(np.concatenate([x for x, _ in epoch(dataset)]), IMAGES[:, 2:6, 3:6])

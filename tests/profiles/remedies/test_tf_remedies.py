@@ -154,6 +154,23 @@ def settings(dataset):
     ]
 
 
+def test_what_an_epoch_does_once_is_no_stage_to_run_in_parallel():
+    """As `tuned.py` plans an epoch: one element, from which the batches are cut."""
+
+    def plan(number):
+        return tf.random.shuffle(tf.range(IMAGES, dtype=tf.int64))
+
+    def load(indices):
+        return tf.ones((8, 8, 8, 3)), indices
+
+    for planned, several in (
+        (tf.data.Dataset.range(1).map(plan).rebatch(8), False),
+        (source().map(permute).batch(8), True),
+    ):
+        _, remedies = taken_apart(planned.map(load, num_parallel_calls=2))
+        assert ("parallel" in remedies) is several
+
+
 def test_the_pipeline_as_written_keeps_its_settings():
     options = tf.data.Options()
     options.threading.private_threadpool_size = 3
