@@ -83,8 +83,10 @@ for data, callbacks in ((Data(0.03, 0), []), (Data(0, 0.5), []), (Data(0, 0), [S
     monitor = StallMonitor()
     model.fit(data, epochs=2, verbose=0, callbacks=[monitor, *callbacks])
     epoch = monitor.watch.records[-1]
-    loading_ms = epoch.loading_ratio * (epoch.epoch_ns - epoch.all_callbacks_ns) / 1e6
-    print(epoch.steady_wait_ns / 1e6 / epoch.steady_steps, epoch.after_ns / 1e6, epoch.before_ns / 1e6, loading_ms)
+    ratio = -1 if epoch.loading_ratio is None else epoch.loading_ratio
+    loading_ms = ratio * (epoch.epoch_ns - epoch.all_callbacks_ns) / 1e6
+    edges_ms = epoch.after_ns / 1e6, epoch.before_ns / 1e6
+    print(epoch.steady_wait_ns / 1e6 / epoch.steady_steps, *edges_ms, ratio, loading_ms)
 sys.stdout.flush()
 os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
 """
@@ -102,6 +104,8 @@ def test_on_jax_waits_edges_and_callbacks_are_found_behind_the_host(platform: st
     assert waits[0] == pytest.approx(30, abs=3) and waits[1] < 50
     # What the data do at the end of an epoch is an edge; it was booked as steps: 0 ms of edge, 25 ms a step.
     assert edges[1] == pytest.approx(500, abs=50) and edges[0] < 5
-    # The first hook of a callback was an edge of 30 ms, and the loading ratio was left out. Of the 600 ms of callbacks
-    # less than two hooks are loading: the edges, which are most of an epoch on a GPU whose steps take no time.
-    assert callbacks[2] < 15 and -50 < callbacks[3] < 60 and waits[3] > 500
+    # The first hook of a callback was an edge of 30 ms, and the loading ratio was left out.
+    assert callbacks[2] < 15 and waits[3] > 0.8
+    # Of the 600 ms of callbacks less than two hooks are loading. On a GPU, whose steps take no time, edges are half of
+    # what else there is in an epoch.
+    assert -50 < callbacks[4] < 60 and (platform == "cuda" or -0.1 < callbacks[3] < 0.3)
