@@ -146,9 +146,10 @@ def _keep_what_is_inherited() -> None:
 
 # The garbage may be an iterator of tf.data. Its end waits for threads of TensorFlow, of which a fork copies none: a
 # forked process that collects it waits for ever. So do the workers of Keras, mostly in the second `fit` of a script.
-os.register_at_fork(
-    before=_pause_collecting, after_in_parent=_resume_collecting, after_in_child=_keep_what_is_inherited
-)
+if hasattr(os, "register_at_fork"):  # Windows forks no process
+    os.register_at_fork(
+        before=_pause_collecting, after_in_parent=_resume_collecting, after_in_child=_keep_what_is_inherited
+    )
 
 
 def forks_collect() -> bool:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is locked, and nothing of another process is removed
-    fcntl = None  # type: ignore[assignment]
 
 # Open descriptors of the folders that this process builds or uses. Each holds a lock, which the system releases when
 # the process ends, however it ends.
@@ -34,7 +30,7 @@ def held(folder: Path) -> Path:
     The time at which the folder was last used is that of the folder's last change.
     """
     with contextlib.suppress(OSError):  # a cache that only others may write to, or a file system without locks
-        if folder not in _locked and fcntl is not None:
+        if folder not in _locked:
             descriptor = os.open(folder, os.O_RDONLY)
             _locked[folder] = descriptor
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -50,7 +46,7 @@ def let_go(folder: Path) -> None:
 
 def is_used(folder: Path) -> bool:
     """Whether a process uses or builds a folder; true where that cannot be known."""
-    return fcntl is None or (folder.is_dir() and _is_locked(folder))
+    return folder.is_dir() and _is_locked(folder)
 
 
 def remove_unused(folder: Path) -> bool:
@@ -116,10 +112,9 @@ def _make_locked(folder: Path, *, mode: int) -> Path:
     new = folder.with_name(f"{folder.name}.new-{token}")
     building = folder.with_name(f"{folder.name}.building-{os.getpid()}-{token}")
     new.mkdir(mode)
-    if fcntl is not None:
-        _locked[building] = os.open(new, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(_locked[building], fcntl.LOCK_EX)
+    _locked[building] = os.open(new, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(_locked[building], fcntl.LOCK_EX)
     return new.rename(building)
 
 
@@ -139,8 +134,6 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _remove_stale(parent: Path) -> None:
-    if os.name != "posix":
-        return  # On Windows, signal 0 ends a process: leave the folders there.
     for path in parent.glob("*.building-*"):
         if match := re.search(r"\.building-(\d+)-[0-9a-f]+$", path.name):
             try:

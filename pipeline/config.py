@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 import types
 import typing
@@ -355,21 +356,16 @@ def config_to_toml(config: PipelineConfig) -> str:
     """Returns the config as TOML, with every setting, so that the file means the same after a default changes."""
     values = config_to_dict(config)
     table = values.pop("augmentation")
-    lines = [f"{key} = {_toml(value)}" for key, value in values.items()]
+    lines = _toml_lines(values)
     if table is False:
         return "\n".join([*lines, "augmentation = false", ""])
-    lines += ["", "[augmentation]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
+    lines += ["", "[augmentation]", *_toml_lines(table), ""]
     return "\n".join(lines)
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{value}"'  # a name from `CHOICES`, or "auto": nothing to escape
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(part) for part in value) + "]"
-    return repr(float(value)) if isinstance(value, float) else str(value)
+def _toml_lines(values: dict[str, Any]) -> list[str]:
+    # JSON writes names, numbers, truth values and lists of them as TOML does.
+    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
 
 
 def config_from_toml(text: str) -> PipelineConfig:

@@ -200,8 +200,6 @@ def _file_time_ns(folder: Path) -> int | None:
 
     This is the time of a new file in the cache, not of the system's clock: on a network share the two can differ.
     """
-    if os.name != "posix":
-        return None  # On Windows `st_ctime` is the time of creation, which does not show changes.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
+@functools.cache
 def code_template(name: str) -> Template:
     """Returns a template of Python code. It writes values by the filter `repr`; a missing value is an error."""
     import jinja2

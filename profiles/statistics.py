@@ -75,6 +75,11 @@ def ratio_interval(numerators: Sequence[float], denominators: Sequence[float]) -
     return math.exp(math.fsum(logs) / len(logs)), interval
 
 
+def shared_ratio(rates: Mapping[int, float], others: Mapping[int, float]) -> tuple[float | None, Interval | None]:
+    """Returns `ratio_interval` over the rounds that are in both mappings; (None, None) if there are none."""
+    return ratio_interval(*by_shared_rounds(rates, others)) if rates.keys() & others.keys() else (None, None)
+
+
 def unpaired_ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float]
 ) -> tuple[float, Interval | None]:

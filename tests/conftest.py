@@ -10,7 +10,6 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
@@ -155,26 +154,6 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["UNSTALL_CACHE"] = str(folder)
     return folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def templates_compiled_once() -> Iterator[None]:
-    """Compiles each file of a template once: every page has an environment of its own, all with the same settings."""
-    import jinja2
-
-    compile_anew, compiled = jinja2.Environment.compile, {}
-
-    def compile_once(environment: Any, source: Any, name: str | None = None, filename: str | None = None) -> Any:
-        if filename is None:
-            return compile_anew(environment, source, name)
-        key = source, filename, environment.autoescape
-        if key not in compiled:
-            compiled[key] = compile_anew(environment, source, name, filename)
-        return compiled[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jinja2.Environment, "compile", compile_once)
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -376,7 +376,7 @@ import os, shutil, signal, sys  # shutil asks what machine it is on
 sys.platform = {platform!r}
 for name in {lacks}:
     sys.modules[name] = None
-for name in ("fork", "sched_getaffinity", "killpg"):
+for name in ("fork", "register_at_fork", "sched_getaffinity", "killpg"):
     delattr(os, name)
 del signal.SIGKILL
 import profiles, unstall

@@ -16,7 +16,7 @@ from benchmarks.devices.results import CaseResult
 from benchmarks.lab.backend import named_backend
 from profiles import Device
 from profiles.results import INPUT_FROM
-from profiles.statistics import ratio_interval
+from profiles.statistics import shared_ratio
 
 # A smaller loss of advantage is ignored: rounds on a shared machine differ by as much.
 _LOST_RATIO = 0.05
@@ -122,10 +122,8 @@ def _rounds_ratio(cpu: CaseResult, other: CaseResult, window: str) -> tuple[floa
             {sample.round: 1 / sample.s_per_image for sample in timing.of(window)}
             for timing in (cpu.timing, other.timing)
         )
-    common = sorted(slow.keys() & fast.keys())
-    if not common:
-        return other.images_per_sec / cpu.images_per_sec, None
-    return ratio_interval([fast[round_] for round_ in common], [slow[round_] for round_ in common])
+    ratio, interval = shared_ratio(fast, slow)
+    return (other.images_per_sec / cpu.images_per_sec, None) if ratio is None else (ratio, interval)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,14 +42,14 @@ class Holder:
           JobRefused: if the device is missing.
           ChildDied: if the child dies.
         """
-        self._child = Child(
-            "benchmarks.devices.child:DeviceSession", self.device, self._log, self.device, self._sources
-        )
+        child = Child("benchmarks.devices.child:DeviceSession", self.device, self._log, self.device, self._sources)
         try:
-            self.backend = self._child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
-        except ChildDied:
-            self._child, self._failed = None, True
+            self.backend = child.ask("backend", timeout_s=_OPEN_TIMEOUT_S)
+        except BaseException as error:
+            self._failed |= isinstance(error, ChildDied)
+            child.kill()
             raise
+        self._child = child
 
     def open(self, case: Case) -> None:
         """Opens a case, in a new child if the last child died."""

@@ -47,22 +47,6 @@ class Plan(Protocol):
     def out(self) -> Path: ...
 
 
-class Lab(Protocol):
-    """Measures a plan, in this process or in child processes."""
-
-    def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures the whole plan; calls `after_round` whenever there are new results to write."""
-
-    def document(self, *, complete: bool) -> Any:
-        """Returns the document of what was measured so far."""
-
-    def close(self) -> None:
-        """Ends the child processes when everything is measured."""
-
-    def kill(self) -> None:
-        """Ends the child processes at once."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command that measures.
@@ -70,7 +54,7 @@ class Command:
     Attributes:
       parser: returns the parser of the command line.
       plan: makes the plan from the parsed options and the folder for results; raises `UserError` for wrong options.
-      lab: "module:function" that takes plan, progress and the console for errors, and returns a `Lab`. The module is
+      lab: "module:function" that takes plan, progress and the console for errors, and returns a `LabRun`. The module is
         imported only after the plan was made and the folder was checked.
       kind: "module:NAME" of the `Kind` of the command's documents.
       listing: prints what the user can choose from, for `--list`; None for a command without this option.

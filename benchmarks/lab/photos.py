@@ -36,7 +36,6 @@ def open_splits(
     seed: int,
     progress: Progress,
     errors: Console,
-    results: str | None = None,
     skip_list: Path | None = None,
 ) -> Splits:
     """Opens the photos to train on and those to test with.
@@ -47,7 +46,6 @@ def open_splits(
 
     Args:
       data: a folder, `tfds:NAME` or `generated:N`.
-      results: the file that will name the photos that are left out; None if no file will.
       skip_list: a list of photos to leave out of either part.
     Raises:
       SourceError: if the photos cannot be used, or the classes of the two parts differ.
@@ -57,17 +55,17 @@ def open_splits(
         folder = folder / "train"
     beside = folder.resolve().with_name("test")
     if folder.resolve().name == "train" and beside.is_dir():
-        train = read_source(str(folder), progress, errors, results, skip_list)
-        test = read_source(str(beside), progress, errors, results, skip_list)
+        train = read_source(str(folder), progress, errors, skip_list=skip_list)
+        test = read_source(str(beside), progress, errors, skip_list=skip_list)
         return _given(train, test, "the folder test beside it")
-    whole = read_source(data, progress, errors, results, skip_list)
+    whole = read_source(data, progress, errors, skip_list=skip_list)
     if whole.kind == "tfds":
         try:
             test = from_tfds(data.removeprefix("tfds:"), split="test", skip_list=read_skip_list(skip_list))
         except NoSplit:
             pass  # many data sets have a single split
         else:
-            say_left_out(errors, test, *([f"all named in {results}"] if results else []))
+            say_left_out(errors, test)
             return _given(whole, test, "its split test")
     return held_out(whole, seed=seed)
 

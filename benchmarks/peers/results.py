@@ -10,7 +10,7 @@ from benchmarks.peers.equal_work import other_work_of
 from benchmarks.peers.plan import Asked
 from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Measurements
 from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, ratio_interval
+from profiles.statistics import Interval, geometric_mean, shared_ratio
 
 PeersDocument = Document[Asked, Measurements]
 
@@ -191,7 +191,4 @@ def ratio_to(measured: MeasuredPeer, ours: MeasuredPeer) -> tuple[float | None, 
     rates, our_rates = (
         {sample.round: sample.images_per_sec for sample in samples} for samples in (measured.samples, ours.samples)
     )
-    rounds = sorted(rates.keys() & our_rates.keys())
-    if not rounds:
-        return None, None
-    return ratio_interval([rates[number] for number in rounds], [our_rates[number] for number in rounds])
+    return shared_ratio(rates, our_rates)

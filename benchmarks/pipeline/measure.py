@@ -116,7 +116,8 @@ class Run:
             with self._recorder as recorder:
                 recorder.phase("warm-up")
                 for group in list(self._groups):
-                    self._open(group)
+                    if group in self._groups:
+                        self._open(group)
                 self._warn_of_image_sizes()
                 say_data(self._errors, self._source)
                 for group in self._groups:
@@ -199,8 +200,9 @@ class Run:
             missing = group.device.kind == "gpu" and not group.backend
             if missing and self._plan.devices is None:
                 self._errors.print(f"left out gpu: {error}", style="yellow")
-                group.kill()
-                self._groups.remove(group)
+                for unusable in [other for other in self._groups if other.device == group.device]:
+                    unusable.kill()
+                    self._groups.remove(unusable)
                 return
             raise UserError(f"{group.device.name}: {error}", exit_code=3 if missing else 2) from error
         except ChildDied as error:

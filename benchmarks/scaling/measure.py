@@ -113,8 +113,9 @@ class Run(LabRun[Asked, Measurements]):
     def _measure_place(self, place: Place, folder: Path, cache: Path, round_: int, log: Path) -> None:
         cores = None if place.cores is None else self._cores[: place.cores]
         timeout_s = _TIMEOUT_S + _TIMEOUT_PER_FILE_S * place.files
-        child = Child("benchmarks.scaling.child:PlaceSession", CPU, log, cores, str(cache))
+        child = None
         try:
+            child = Child("benchmarks.scaling.child:PlaceSession", CPU, log, cores, str(cache))
             measurement = child.ask("measure", place, str(folder), round_, timeout_s=timeout_s)
             self._measurements.setdefault(place, []).append(measurement)
             child.close()
@@ -122,7 +123,8 @@ class Run(LabRun[Asked, Measurements]):
             self._failures[place] = str(error)
         finally:
             try:
-                child.kill()
+                if child is not None:
+                    child.kill()
             finally:
                 remove_scratch(cache)
 

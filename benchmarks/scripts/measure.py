@@ -72,7 +72,7 @@ class Lab(LabRun[Asked, Samples]):
         words = [{"by hand": BY_HAND, "held": HELD}.get(how, TRAIN), *script.words]
         if how == "watched":
             options = ["--budget", f"{self._asked.budget_s:g}", "--out", str(out / script.name)]
-            words = ["-m", "profiles", *options, *words]
+            words = ["-m", "unstall", "profile", *options, *words]  # the folder may hold a `profiles` of its own
         with tempfile.TemporaryFile() as stdout, (out / _log(script, how)).open("wb") as stderr:
             began_ns = clock.now_ns()
             with (

@@ -109,6 +109,9 @@ def _worker(arguments: argparse.Namespace) -> ServerPlan:
         raise UserError("worker needs what it serves: either --data DIR, or --pipeline MODULE:FUNCTION.")
     if arguments.pipeline is not None and ":" not in arguments.pipeline:
         raise UserError(f"--pipeline must be MODULE:FUNCTION. Received: {arguments.pipeline}.")
+    of_photos = {"--config": arguments.config, "--set": arguments.set, "--skip-list": arguments.skip_list}
+    if arguments.pipeline is not None and (given := [option for option, value in of_photos.items() if value]):
+        raise UserError(f"{given[0]} goes with --data: what MODULE:FUNCTION returns is served as it is.")
     dispatcher = _address(arguments.dispatcher, "--dispatcher")
     plan = ServerPlan(
         port=_port(arguments.port, least=0),

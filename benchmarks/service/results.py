@@ -10,7 +10,7 @@ from benchmarks.service.plan import Asked
 from benchmarks.service.samples import MeasuredService, Measurements, Window
 from pipeline.service import NO_SERVICE
 from profiles.report import Document
-from profiles.statistics import Interval, by_shared_rounds, geometric_mean, median, ratio_interval
+from profiles.statistics import Interval, geometric_mean, median, shared_ratio
 
 ServiceDocument = Document[Asked, Measurements]
 
@@ -116,8 +116,7 @@ def _result(subject: MeasuredService, threads: MeasuredService | None, document:
     windows = subject.windows
     rates = {window.round: window.images_per_sec for window in windows}
     others = {window.round: window.images_per_sec for window in threads.windows} if threads else {}
-    shared = by_shared_rounds(rates, others)
-    ratio, interval = ratio_interval(*shared) if shared[0] else (None, None)
+    ratio, interval = shared_ratio(rates, others)
     wall_ns, images = sum(window.wall_ns for window in windows), sum(window.images for window in windows)
     client_ns = sum(window.client_cpu_ns for window in windows)
     received = sum(window.received_bytes for window in windows)

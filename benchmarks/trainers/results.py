@@ -9,7 +9,7 @@ from benchmarks.trainers.plan import Asked
 from benchmarks.trainers.samples import AutoShard, MeasuredTrainers, Measurements, ProcessEpoch
 from benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
 from profiles.report import Document
-from profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval
+from profiles.statistics import Interval, geometric_mean, shared_ratio
 
 TrainersDocument = Document[Asked, Measurements]
 
@@ -136,8 +136,7 @@ def derive(document: TrainersDocument) -> Results:
     measured = {subject.subject: subject for subject in document.samples.subjects if subject.epochs}
     rates = {name: _rates(subject) for name, subject in measured.items()}
     by_sharding = {SUBJECTS[name].sharded_by: rates[name] for name in measured}
-    shared = by_shared_rounds(by_sharding.get(BY_FILES, {}), by_sharding.get(BY_KERAS, {}))
-    remedy_ratio, remedy_interval = ratio_interval(*shared) if shared[0] else (None, None)
+    remedy_ratio, remedy_interval = shared_ratio(by_sharding.get(BY_FILES, {}), by_sharding.get(BY_KERAS, {}))
     return Results(
         subjects=tuple(
             _result(subject, rates[name], rates.get(SUBJECTS[name].baseline, {}), document.plan.trainers)
@@ -167,8 +166,7 @@ def _rates(subject: MeasuredTrainers) -> dict[int, float]:
 def _result(
     subject: MeasuredTrainers, rates: Mapping[int, float], of_one: Mapping[int, float], trainers: int
 ) -> TrainersResult:
-    shared = by_shared_rounds(rates, of_one)
-    ratio, interval = ratio_interval(*shared) if shared[0] else (None, None)
+    ratio, interval = shared_ratio(rates, of_one)
     rounds = list(_rounds(subject).values())
     return TrainersResult(
         subject=subject.subject,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -37,21 +38,8 @@ def pipeline(loss: float = 0.0) -> Any:
     return tf.data.Dataset.range(IMAGES).map(worked).batch(_BATCH).with_options(options)
 
 
-def as_it_is() -> Any:
-    return pipeline()
-
-
-def slower_by_5() -> Any:
-    return pipeline(0.05)
-
-
-def slower_by_10() -> Any:
-    return pipeline(0.10)
-
-
-def slower_by_20() -> Any:
-    return pipeline(0.20)
-
-
-def slower_by_50() -> Any:
-    return pipeline(0.50)
+as_it_is = pipeline
+slower_by_5 = functools.partial(pipeline, 0.05)
+slower_by_10 = functools.partial(pipeline, 0.10)
+slower_by_20 = functools.partial(pipeline, 0.20)
+slower_by_50 = functools.partial(pipeline, 0.50)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.cache import cache_root, is_used, remove_unused
-from pipeline.commands.terminal import ArgumentParser
-from pipeline.text import printable
+from pipeline.commands.terminal import ArgumentParser, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.clear:
         kinds = [name.strip() for name in arguments.clear.split(",")]
         if unknown := [name for name in kinds if name not in _KINDS]:
-            text = f"--clear: {printable(unknown[0])!r} is no kind. Known: {', '.join(_KINDS)}."
-            errors.print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
+            text = f"--clear: {unknown[0]!r} is no kind. Known: {', '.join(_KINDS)}."
+            tell(errors, text, style="bold red")
             return 2
     try:
         entries = list(_entries(cache_root()))
@@ -84,8 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         _clear([entry for entry in entries if entry.kind in kinds], console)
     except OSError as error:
-        text = printable(f"{error.filename}: {error.strerror}.")
-        errors.print(text, style="bold red", markup=False, highlight=False, soft_wrap=True)
+        tell(errors, f"{error.filename}: {error.strerror}.", style="bold red")
         return 3
     return 0
 
@@ -133,7 +131,7 @@ def _print(console: Console, entries: Sequence[Entry]) -> None:
     from rich.table import Table
 
     total = sum(entry.size_bytes for entry in entries)
-    console.print(f"{printable(str(cache_root()))}: {_size(total)}", markup=False, highlight=False, soft_wrap=True)
+    tell(console, f"{cache_root()}: {_size(total)}")
     if not entries:
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -157,7 +155,7 @@ def _clear(entries: Sequence[Entry], console: Console) -> None:
     text = f"removed: {len(removed)}, {_size(sum(entry.size_bytes for entry in removed))}"
     if left:
         text += f"; {left} in use, and left alone"
-    console.print(text, highlight=False)
+    tell(console, text)
 
 
 def _size(size_bytes: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline import clock
-from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals
+from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
 from pipeline.config import AUTO, CHOICES, PipelineConfig
 from pipeline.errors import SourceError, UnavailableError, WriteError, first_line
 from pipeline.opening import open_source
@@ -50,16 +50,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         with signals(), decoders_unheard() as noise:
             prepared, rates = _run(arguments, errors)
     except SourceError as error:
-        _say(errors, str(error))
+        tell(errors, str(error), style="bold red")
         return 3 if isinstance(error, WriteError) else 2
     except _Unmeasured as unmeasured:
-        _say(errors, f"{unmeasured.prepared.form} copy: {unmeasured.prepared.folder}. {unmeasured}")
+        text = f"{unmeasured.prepared.form} copy: {unmeasured.prepared.folder}. {unmeasured}"
+        tell(errors, text, style="bold red")
         return unmeasured.exit_code
     except Stopped as stopped:
-        errors.print("stopped: nothing was left behind", highlight=False)
+        tell(errors, "stopped: nothing was left behind")
         return stopped.exit_code
     if warning := noise.sentence():
-        errors.print(warning, style="yellow", markup=False, emoji=False, highlight=False)
+        tell(errors, warning, style="yellow")
     Console().print(describe(prepared, rates), highlight=False, markup=False, emoji=False, soft_wrap=True)
     return 0
 
@@ -70,10 +71,6 @@ class _Unmeasured(Exception):
     def __init__(self, prepared: Prepared, why: str, *, exit_code: int) -> None:
         super().__init__(f"It is complete. How fast it is read was not measured: {why}.")
         self.prepared, self.exit_code = prepared, exit_code
-
-
-def _say(errors: Console, text: str) -> None:
-    errors.print(printable(text), style="bold red", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,7 +115,7 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
 
         source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list), progress=report)
         for sentence in source.left_out("python -m benchmarks.doctor names all"):
-            errors.print(sentence, style="yellow", markup=False, emoji=False, highlight=False)
+            tell(errors, sentence, style="yellow")
         progress.reset(task, description=f"writing {arguments.form}")
         materialize = _materialize()
 

@@ -15,12 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals
+from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
 from pipeline.errors import SourceError, WriteError
 from pipeline.migration.loaders import FLOWS, Loader, Stays, loaders_of
 from pipeline.migration.values import Script
 from pipeline.migration.writing import cached_bytes, diff_text, drawn_text, module_text, script_text
-from pipeline.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,18 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         with signals(), decoders_unheard() as noise:
             code = _run(arguments, console, errors)
     except SourceError as error:
-        _tell(errors, str(error), style="bold red")
+        tell(errors, str(error), style="bold red")
         return 3 if isinstance(error, WriteError) else 2
     except Stopped as stopped:
-        _tell(errors, "stopped: nothing was written")
+        tell(errors, "stopped: nothing was written")
         return stopped.exit_code
     if warning := noise.sentence():
-        _tell(errors, warning, style="yellow")
+        tell(errors, warning, style="yellow")
     return code
-
-
-def _tell(console: Console, text: str, *, style: str | None = None) -> None:
-    console.print(printable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,7 +108,7 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
         if label in ("MIGRATED", "STAYS", "NEXT"):
             console.print()
         for number, part in enumerate(_wrapped(text)):
-            _tell(console, f"{label if number == 0 else '':<{_LABEL}}  {part}")
+            tell(console, f"{label if number == 0 else '':<{_LABEL}}  {part}")
     return 1 if any(_differs(compared.get(loader.name)) for loader in loaders) else 0
 
 
@@ -140,7 +135,7 @@ def _compare(loader: Loader, cached: dict[str, int], errors: Console) -> Compare
     if loader.directory is None:
         what = "its folder is" if loader.method != "flow" else "its arrays are"
         return f"{what} only known when the script runs"
-    _tell(errors, f"comparing {loader.name} on {loader.directory}")
+    tell(errors, f"comparing {loader.name} on {loader.directory}")
     import psutil
 
     from pipeline.migration.comparing import Failed, compare, count_images

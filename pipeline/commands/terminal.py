@@ -1,4 +1,4 @@
-"""What commands share: the argument parser, signals that end a run in order, and what decoders write to stderr.
+"""What commands share: the argument parser, messages, signals that end a run in order, and what decoders write.
 
 libjpeg writes a line to stderr for each damaged file: `decoders_unheard` counts these lines and keeps them off the
 terminal.
@@ -15,10 +15,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import unstall
 from pipeline.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # How long after a signal was lost it comes again, in seconds.
 _AGAIN_S = 0.01
@@ -121,6 +124,11 @@ def decoders_unheard() -> Iterator[Noise]:
                 if any(words in line for words in _DAMAGE_WORDS):
                     noise.first = noise.first or printable(line.decode("utf-8", "replace").strip())
                     noise.warnings += 1
+
+
+def tell(console: Console, text: str, *, style: str | None = None) -> None:
+    """Prints a line as it is: whatever it holds, no terminal obeys it and rich reads no markup in it."""
+    console.print(printable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class ArgumentParser(argparse.ArgumentParser):

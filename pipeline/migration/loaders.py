@@ -279,10 +279,15 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
     for name, value in {**generator, **call}.items():
         if isinstance(value, Unknown):
             raise NoEquivalent(f"`{name}={value.code}` is only known when the script runs")
+    _check_types(generator, call)
     if method in FLOWS:
         _check(generator, call)
     else:
         _check_dataset(call)
+    try:
+        draws = _draws(generator)
+    except (TypeError, ValueError, IndexError) as error:
+        raise NoEquivalent("its ranges are of no form that Keras takes") from error
     variable = _variable(script, node)
     if method not in FLOWS and any(_is_cached(script, use) for use in _loads(script, variable, node)):
         raise NoEquivalent("the script caches it already")
@@ -301,13 +306,26 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
         directory=directory if isinstance(directory, str) else None,
         generator=generator,
         call=call,
-        draws=_draws(generator),
+        draws=draws,
         preprocessing=preprocessing,
         repeated=repeated,
         attributes=attributes,
         node=node,
     )
     return loader, by_hand
+
+
+def _check_types(generator: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    """Raises `NoEquivalent` for a value of a type that Keras does not take."""
+    for name in ("rescale", "validation_split"):
+        value = generator.get(name, call.get(name))
+        if not isinstance(value or 0, int | float):
+            raise NoEquivalent(f"`{name}={value!r}` is no number")
+    for name in ("target_size", "image_size"):
+        size = call.get(name, (256, 256))
+        sides = [size] if isinstance(size, int) else size
+        if not (isinstance(sides, list | tuple) and len(sides) in (1, 2) and all(type(side) is int for side in sides)):
+            raise NoEquivalent(f"`{name}={size!r}` is no size of an image")
 
 
 def _check(generator: Mapping[str, Any], call: Mapping[str, Any]) -> None:

@@ -193,6 +193,11 @@ def _all(values: Iterable[Any], kind: type) -> bool:
 def _inconsistent(index: Index) -> str | None:
     """Returns what contradicts itself in an index, or None. Checks that no bytes outside of its files can be read."""
     images = len(index.labels)
+    if any("\0" in name for name in index.bytes_of):
+        return "no file can have such a name"
+    pixels = (*index.heights, *index.widths, *(index.image_size or ()))
+    if pixels and not 0 <= min(pixels) <= max(pixels) < 2**31:
+        return "no image can have such a size"
     if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in index.bytes_of):
         return "a file lies outside of the folder"
     if (

@@ -103,7 +103,7 @@ class MappedImages:
         return int(np.prod(self._stored_shape[1:])) * self.dtype.itemsize
 
     def _will_need(self, indices: NDArray[np.int64] | None) -> None:
-        if indices is None or not hasattr(mmap, "MADV_WILLNEED"):
+        if indices is None:
             return
         rows = np.sort(self.rows[indices])
         breaks = np.flatnonzero(np.diff(rows) > 1) + 1

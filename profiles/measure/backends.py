@@ -175,10 +175,8 @@ class Replicated(TensorFlow):
     def _divided(self, batch: Any, *, fetch: bool) -> Any:
         """Divides a batch among the replicas, as `fit` does."""
         dataset = self._tf.data.Dataset.from_tensors(batch)
-        return next(iter(self._strategy.experimental_distribute_dataset(dataset, self._distributed(fetch=fetch))))
-
-    def _distributed(self, *, fetch: bool) -> Any:
-        return self._tf.distribute.InputOptions(experimental_fetch_to_device=fetch)
+        options = self._tf.distribute.InputOptions(experimental_fetch_to_device=fetch)
+        return next(iter(self._strategy.experimental_distribute_dataset(dataset, options)))
 
 
 class Jax:

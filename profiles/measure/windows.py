@@ -369,8 +369,8 @@ class Windows:
         """
         wanted = _Window(name=window, round=round_, epochs=1, ramp_steps=min(2, steps - 1))
         timer = self._timer(wanted, steps - 1)
-        placed = [place(batch) for batch in batches]
-        ready = self._backend.as_fit_passes(_endless(placed)) if window == "replay" else _endless(placed)
+        endless = itertools.cycle([place(batch) for batch in batches])
+        ready = self._backend.as_fit_passes(endless) if window == "replay" else endless
         run = self._runner()
 
         def train_function(*arguments: Any) -> Any:
@@ -555,8 +555,3 @@ def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
     """
     gaps_ns = [after[0] - before[2] for before, after in itertools.pairwise(steps)]
     return steps[-1][2] - steps[0][0] + (sum(gaps_ns) // len(gaps_ns) if gaps_ns else 0)
-
-
-def _endless(batches: list[Any]) -> Iterator[Any]:
-    while True:
-        yield from batches

@@ -22,7 +22,7 @@ _MACHINE = ("cpu", "usable_cores", "keras_backend", "gpus")
 # code varies by some 5 % between runs on a shared machine.
 _CANARY_RATIO = 1.10
 # A script's line numbers change when the script is edited: "fit 1 (train.py:42)" is "fit 1".
-_PLACE = re.compile(r" \([^()]*:\d+\)$")
+_PLACE = re.compile(r" \(.*:\d+\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import itertools
 import re
@@ -32,6 +33,7 @@ _MARK = "<!-- answer -->"
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
+@functools.cache
 def template(path: Path) -> jinja2.Template:
     """Returns the template in a file; it may use templates beside it, and this package's.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -168,7 +169,7 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
         (name, account_rows(account), [finding.sentences() for finding in findings])
         for name, account, findings in _accounts(document, verdicts)
     ]
-    script = document.plan.data if document.command == SCRIPT else None
+    script = _script_words(document)
     trials = [
         (name, gain_rows(trial), trial_sentences(trial, script=script))
         for name, trial in document.samples.trials.items()
@@ -179,8 +180,9 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
         if (chart := timeline([verdict.result for verdict in group])) is not None
     }
     content = content_of(document, KIND, list(verdicts))
+    name = document.plan.data if script else None
     return html.render(
-        content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines, script=script
+        content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines, script=name
     )
 
 
@@ -206,7 +208,12 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
     for name, account, findings in _accounts(document, verdicts):
         print_account(console, name, account, findings)
     for name, trial in document.samples.trials.items():
-        print_trial(console, name, trial, document.plan.data if document.command == SCRIPT else None)
+        print_trial(console, name, trial, _script_words(document))
+
+
+def _script_words(document: MeasurementDocument) -> str | None:
+    """Returns the script's name as a shell reads it; None if no script was measured."""
+    return shlex.quote(document.plan.data) if document.command == SCRIPT else None
 
 
 def screens_of(
@@ -223,14 +230,13 @@ def screens_of(
             data=data,
             left_out=document.left_out,
         )
-    script = document.plan.data if document.command == SCRIPT else None
     return (
         script_screen(
             verdicts,
             accounts=document.samples.accounts,
             trials=document.samples.trials,
             name=document.plan.data,
-            words=typed or script,
+            words=typed or _script_words(document),
             left_out=document.left_out,
         ),
     )

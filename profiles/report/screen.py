@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,8 +121,8 @@ def print_findings(console: Console, screen: Screen) -> None:
 
 def print_more(console: Console, folder: Path, show: str = "python -m profiles show") -> None:
     """Prints where the files of a run lie, and how all of its tables are printed: by `show`."""
-    show = unstall.command(show)
-    print_lines(console, [Line(label="MORE", text=str(folder / "report.html"), code=(f"{show} {folder} --details",))])
+    command = f"{unstall.command(show)} {shlex.quote(str(folder))} --details"
+    print_lines(console, [Line(label="MORE", text=str(folder / "report.html"), code=(command,))])
 
 
 def print_lines(console: Console, lines: Sequence[Line]) -> None:

@@ -23,7 +23,6 @@ class Advice:
       same_work: whether the variant that is judged does the same work.
       rounds: how many rounds were compared.
       again: whether these rounds were measured after the fastest variant had been chosen.
-      predicted_ratio: what a model of the costs predicted; None without a prediction.
     """
 
     change: str
@@ -33,7 +32,6 @@ class Advice:
     same_work: bool
     rounds: int
     again: bool = False
-    predicted_ratio: float | None = None
 
     @property
     def range_text(self) -> str:

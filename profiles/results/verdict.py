@@ -52,7 +52,7 @@ class Verdict:
             "advice": [
                 {
                     "change": advice.change,
-                    "predicted_ratio": advice.predicted_ratio,
+                    "predicted_ratio": None,  # no model of the costs predicts what advice gains
                     "measured_ratio": advice.measured_ratio,
                     "ci95": advice.ci95 and list(advice.ci95),
                     "measured_again": advice.again,

@@ -15,7 +15,7 @@ from profiles.remedies.data import Failed
 from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from profiles.remedies.loop_data import loop_data
 from profiles.remedies.room import room_here
-from profiles.report.document import DocumentError, load
+from profiles.report.document import RESULTS, DocumentError, load
 from profiles.report.measurements import KIND, SCRIPT
 from profiles.script.random_states import random_states_put_back
 from profiles.stages.places import Place, note_as
@@ -67,8 +67,8 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
         raise ApplyError(
             "--apply needs names of remedies, or the results of an earlier run. Measure first, without it."
         )
-    path = Path(text)
-    if not (path.exists() or text.endswith(".json") or "/" in text):
+    path = results_in(text)
+    if path is None:
         return (Wanted(names=tuple(name.strip() for name in text.split(",") if name.strip())),)
     try:
         document, _ = load(path, {SCRIPT: KIND})
@@ -96,13 +96,22 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
     return tuple(found)
 
 
+def results_in(text: str) -> Path | None:
+    """Returns the path of the results that `--apply` was given; None if it was given names, such as "cache"."""
+    path = Path(text)
+    return path if text.endswith(".json") or "/" in text or (path / RESULTS).is_file() else None
+
+
 def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
     """Returns (the text of the script with the remedies in place, the diff that makes it if it is applied here).
 
     Raises:
-      ApplyError: if the script has changed, or a remedy is too involved for an edit by machine.
+      ApplyError: if the script has changed or cannot be read, or a remedy is too involved for an edit by machine.
     """
-    source = source_of(script)
+    try:
+        source = source_of(script)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ApplyError(f"--write: {script} cannot be read: {error}.") from error
     edits: list[Edit] = []
     for one in wants:
         if one.digest != digest_of(source):

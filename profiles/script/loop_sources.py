@@ -55,7 +55,8 @@ class AnyData(Source):
         """Returns what marks the end of the work that PyTorch gave a GPU, or the arrays that JAX still computes."""
         if self._gpus:
             return _cuda_marks(self._gpus)
-        return [array for array in sys.modules["jax"].live_arrays() if not _are_done([array])]
+        jax = sys.modules.get("jax")  # missing where PyTorch's GPU is used no more since this pass began
+        return [] if jax is None else [array for array in jax.live_arrays() if not _are_done([array])]
 
     def unit_in(self, batch: Any) -> Unit:
         return _unit_in(batch, channels_axis=1 if "torch" in sys.modules else -1)

@@ -257,7 +257,7 @@ class _Loop:
         self._traces: tuple[int, ...] = (0, 0, 0)
         self._results = self._waited_for = 0
         self._fetch_ns = self._host_ns = 0
-        self.device = source.device()
+        self.device: Device
         self._data_kind = source.kind_of(data)
         self._kind = kind
         self._canary_ns = clock.canary_ns()
@@ -346,7 +346,7 @@ class Pass:
 
     def __init__(self, place: str, data: Any, loop: _Loop, count: Callable[[], None]) -> None:
         self.place = place
-        self._loop: _Loop | None = loop
+        self.loop: _Loop | None = loop
         self._count = count
         self._drawn: tuple[int, int, int | None] | None = None
         self._step_cpu_ns = 0
@@ -368,14 +368,9 @@ class Pass:
         loop.begun += 1
 
     @property
-    def loop(self) -> _Loop | None:
-        """The loop that this pass belongs to, until it ends."""
-        return self._loop
-
-    @property
     def runs(self) -> bool:
         """Whether this pass has not ended."""
-        return self._loop is not None
+        return self.loop is not None
 
     def draw(self, fetch: Callable[[], Any]) -> Any:
         """Fetches the next batch for the script, and ends the step before."""
@@ -392,8 +387,8 @@ class Pass:
             batch = fetch()
         except BaseException as error:
             ended = isinstance(error, StopIteration) or type(error).__name__ == "OutOfRangeError"
-            if self._loop is not None:
-                self._loop.ended |= ended
+            if self.loop is not None:
+                self.loop.ended |= ended
             self.close(whole=ended)
             raise
         if self._tally.steps == _NOTED_STEP:
@@ -405,10 +400,10 @@ class Pass:
             self._completion.look(came_ns)
         self._drawn = asked_ns, came_ns, images_in(batch)
         self._step_cpu_ns = clock.own_cpu_ns()
-        if self._loop is not None and self._loop.unit is None:
-            self._loop.unit = self._loop.source.unit_in(batch)
-        if self._loop is not None and self._copies is not None and (copies := self._copies.look(batch)):
-            self._loop.facts["copies"] = copies
+        if self.loop is not None and self.loop.unit is None:
+            self.loop.unit = self.loop.source.unit_in(batch)
+        if self.loop is not None and self._copies is not None and (copies := self._copies.look(batch)):
+            self.loop.facts["copies"] = copies
         return batch
 
     def overtaken_by(self, newer: Pass) -> None:
@@ -417,8 +412,8 @@ class Pass:
 
     def _mark_mixed(self) -> None:
         """Notes that other data are drawn from on the same line."""
-        if self._loop is not None:
-            self._loop.mixed = True
+        if self.loop is not None:
+            self.loop.mixed = True
 
     def __del__(self) -> None:
         with suppress(Exception):  # while Python ends, modules that `close` needs may be gone
@@ -434,7 +429,7 @@ class Pass:
           left: whether the data had not come to their end.
         """
         self._end_notes()
-        loop, self._loop = self._loop, None
+        loop, self.loop = self.loop, None
         if loop is None:
             return
         loop.left |= left
@@ -455,7 +450,7 @@ class Pass:
 
         On a GPU none is noted: a sleep takes the place of its steps.
         """
-        loop = self._loop
+        loop = self.loop
         if loop is None or loop.loader is None or loop.work is not None or loop.source.device().kind == "gpu":
             return None
         return loop.source.step_notes()
@@ -463,11 +458,11 @@ class Pass:
     def _end_notes(self) -> None:
         notes, self._notes = self._notes, None
         work = notes.close() if notes is not None else None
-        if self._loop is not None and work is not None:
-            self._loop.work = work
+        if self.loop is not None and work is not None:
+            self.loop.work = work
 
     def _end_step(self, now_ns: int) -> bool:
-        loop = self._loop
+        loop = self.loop
         if self._drawn is None or loop is None:
             return False
         (asked_ns, came_ns, images), self._drawn = self._drawn, None

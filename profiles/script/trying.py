@@ -124,7 +124,7 @@ def with_trial(
                     script_s=None if only else 1 / result.epoch_images_per_sec,
                     seen_epochs=len(result.explained),
                     only=only,
-                    say=progress.say if progress else _silent,
+                    say=progress.say if progress else lambda what: None,
                 )
                 for trial in turns.run():
                     last = replace(trial.without_folders, digest=digest)
@@ -140,7 +140,3 @@ def with_trial(
 
 def _with(document: MeasurementDocument, name: str, trial: Trial) -> MeasurementDocument:
     return replace(document, samples=replace(document.samples, trials={**document.samples.trials, name: trial}))
-
-
-def _silent(what: str) -> None:
-    """Says nothing."""

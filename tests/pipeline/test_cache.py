@@ -96,7 +96,6 @@ def test_an_empty_folder_that_cannot_be_replaced_is_an_error(tmp_path):
     assert entries(tmp_path) == ["empty", "final"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
 def test_what_a_killed_builder_left_is_removed_and_a_living_ones_stays(tmp_path):
     stale = tmp_path / f"other.building-{dead_pid()}-00ff"
     alive = tmp_path / f"other.building-{os.getpid()}-00ff"
@@ -109,7 +108,6 @@ def test_what_a_killed_builder_left_is_removed_and_a_living_ones_stays(tmp_path)
     assert entries(tmp_path) == sorted(["final", alive.name, no_name_of_ours.name])
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs locks of files")
 def test_what_is_built_in_another_container_stays(tmp_path, monkeypatch):
     """Its process cannot be seen from here, but the folder is locked."""
     code = """
@@ -157,7 +155,6 @@ def test_scratch_folders_are_new_empty_and_apart(tmp_path):
     assert entries(tmp_path / "deep" / "root") == sorted([first.name, second.name])
 
 
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
 def test_the_scratch_folder_of_a_killed_process_goes_when_the_next_is_made(tmp_path):
     code = "import pathlib, sys; from pipeline.cache import scratch_folder; scratch_folder(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=PROJECT_ROOT, check=True)

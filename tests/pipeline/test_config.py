@@ -443,6 +443,12 @@ def test_numbers_from_numpy_survive_toml():
     assert config_from_toml(config_to_toml(config)) == config
 
 
+@pytest.mark.parametrize("host", ['a"b', "a\\b", "größe-😀"])
+def test_an_address_with_letters_that_toml_escapes_survives_toml(host):
+    config = PipelineConfig(service=f"{host}:80")
+    assert config_from_toml(config_to_toml(config)) == config
+
+
 def test_toml_is_written_as_people_would_write_it():
     text = config_to_toml(PipelineConfig(workers=AUTO, prefetch=2))
     assert text.splitlines() == [

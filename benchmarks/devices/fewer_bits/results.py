@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.devices.fewer_bits.plan import Asked
 from benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
 from profiles.report import Document
-from profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval
+from profiles.statistics import Interval, geometric_mean, shared_ratio
 
 FewerBitsDocument = Document[Asked, Measurements]
 
@@ -72,8 +72,7 @@ def derive(document: FewerBitsDocument) -> Results:
 def _result_of(way: MeasuredWay, float32: MeasuredWay | None, first: MeasuredWay) -> WayResult:
     rates = {window.round: window.images_per_sec for window in way.windows}
     others = {window.round: window.images_per_sec for window in float32.windows} if float32 is not None else {}
-    shared = by_shared_rounds(rates, others)
-    ratio, interval = ratio_interval(*shared) if shared[0] else (None, None)
+    ratio, interval = shared_ratio(rates, others)
     latencies_us = [each / 1e3 for window in way.windows for each in window.latencies_ns]
     p50_us, p99_us = np.percentile(latencies_us, (50, 99)).tolist()
     total = sum(way.products.values())

@@ -113,6 +113,13 @@ def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understoo
         ("", ", save_to_dir='x'", "`save_to_dir='x'` has no equivalent"),
         ("", ", interpolation='hamming'", "`interpolation='hamming'` has no equivalent"),
         ("data_format='channels_first'", "", "`data_format='channels_first'` has no equivalent"),
+        ("zoom_range=None", "", "its ranges are of no form that Keras takes"),
+        ("zoom_range=[0.2]", "", "its ranges are of no form that Keras takes"),
+        ("brightness_range=0.5", "", "its ranges are of no form that Keras takes"),
+        ("shear_range='x'", "", "its ranges are of no form that Keras takes"),
+        ("rescale='a'", "", "`rescale='a'` is no number"),
+        ("", ", target_size=None", "`target_size=None` is no size of an image"),
+        ("", ", target_size=(64, 'x')", "`target_size=(64, 'x')` is no size of an image"),
     ],
 )
 def test_what_has_no_equivalent_is_named_with_the_reason(generator: str, call: str, reason: str) -> None:

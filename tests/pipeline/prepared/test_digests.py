@@ -419,18 +419,6 @@ def test_a_full_disk_stops_nothing_and_leaves_nothing(folder, later, monkeypatch
     assert digest(folder) == first
 
 
-def test_where_no_time_of_change_is_known_nothing_is_kept(folder, later, reads, monkeypatch):
-    first = digest(folder)
-    memos.memo_path(folder, "digests").unlink()
-    source = from_folder(folder)
-    monkeypatch.setattr(memos, "_file_time_ns", lambda folder: None)
-    for _ in range(2):
-        reads.clear()
-        assert content_digest(source) == first
-        assert len(reads) == FILES
-    assert not memos.memo_path(folder, "digests").exists()
-
-
 def test_arrays_have_no_memo(tmp_path):
     from pipeline import from_arrays
 

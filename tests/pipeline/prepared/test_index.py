@@ -327,6 +327,8 @@ RECORDS_BROKEN = {
     "images have no place in a shard": lambda values: changed(values, shard=values["shard"][1:]),
     "an image lies outside of its shard": lambda values: changed(values, offset=[10**9, *values["offset"][1:]]),
     "its entries": lambda values: changed(values, bytes_of={}),
+    "no file can have such a name": lambda values: changed(values, bytes_of={"im\0ages": 1}),
+    "no image can have such a size": lambda values: changed(values, heights=[10**12, *values["heights"][1:]]),
 }
 
 

@@ -224,7 +224,6 @@ def test_a_name_taken_by_a_file_is_an_error_that_leaves_nothing_behind(tmp_path)
     assert entries(tmp_path) == [f"generated-v{photographs.VERSION}-4-s0"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="elsewhere a pid cannot be looked up without harm")
 def test_what_a_dead_builder_left_is_removed_and_other_folders_stay(tmp_path):
     stale = tmp_path / f"generated-v0-9-s0.building-{dead_pid()}-00ff"
     alive = tmp_path / f"generated-v0-9-s0.building-{os.getpid()}-00ff"

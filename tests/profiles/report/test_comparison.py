@@ -110,9 +110,10 @@ def test_a_machine_that_was_slower_in_the_second_run_casts_a_doubt() -> None:
     assert compare(a_run(complete=False), a_run()).doubts == ("the first run was stopped before its end",)
 
 
-def test_a_fit_whose_line_moved_is_the_same_fit() -> None:
-    script: dict[str, Any] = {"command": SCRIPT, "plan": Plan(rounds=3, data="train.py")}
-    comparison = compare(a_run(name="fit 1 (train.py:4)", **script), a_run(5, name="fit 1 (train.py:7)", **script))
+@pytest.mark.parametrize("file", ["train.py", "train (1).py"])
+def test_a_fit_whose_line_moved_is_the_same_fit(file: str) -> None:
+    script: dict[str, Any] = {"command": SCRIPT, "plan": Plan(rounds=3, data=file)}
+    comparison = compare(a_run(name=f"fit 1 ({file}:4)", **script), a_run(5, name=f"fit 1 ({file}:7)", **script))
     assert [change.name.split(" (")[0] for change in comparison.compared] == ["fit 1"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -303,3 +304,12 @@ def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_da
     text = shown(a_script(with_subject(result, notes=(note,))), "'my train.py' 3 --fast")
     assert ("python -m pipeline migrate 'my train.py'\n" in text) is named
     assert "migrate" not in shown(a_script(result), "train.py")
+
+
+@pytest.mark.parametrize("name", ["my train.py", "john's train.py"])
+def test_the_name_of_a_script_is_quoted_where_what_was_typed_is_not_known(name: str) -> None:
+    """So it is on the page, and in what `show` prints."""
+    result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6), resident_ms=4)
+    document = a_script(with_subject(result, notes=("fed by an ImageDataGenerator iterator",)))
+    text = shown(replace(document, plan=replace(document.plan, data=name)))
+    assert f"python -m pipeline migrate {shlex.quote(name)}\n" in text

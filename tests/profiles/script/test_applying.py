@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -17,6 +18,15 @@ from profiles.script.applying import Applied, Wanted
 
 X = np.arange(40, dtype=np.float32).reshape(40, 1)
 Y, OTHER = X + 1, X + 100
+
+
+def test_the_name_of_a_remedy_may_be_that_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cache").mkdir()
+    assert applying.wanted("cache", "train.py") == (Wanted(names=("cache",)),)
+    Path("cache", "results.json").write_text("{}")
+    with pytest.raises(applying.ApplyError, match="--apply cache"):
+        applying.wanted("cache", "train.py")
 
 
 def applied(*names: str) -> Applied:
