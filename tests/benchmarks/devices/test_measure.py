@@ -101,12 +101,13 @@ def test_a_case_that_is_refused_needs_no_new_child(tmp_path: Path) -> None:
     assert [one.reason for one in run.document(complete=True).left_out] == ["no room"]
 
 
+@pytest.mark.parametrize("error", [ChildDied("out of memory"), JobRefused("KERAS_BACKEND must be one of")])
 def test_a_child_that_cannot_be_started_again_leaves_out_its_next_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = a_run(tmp_path, "--experiment", "cifar10-mlp,mnist", "--rounds", "1", beside=())
     FakeChild.trouble[("cpu", CIFAR, "open")] = ChildDied("out of memory")
-    FakeChild.trouble[("cpu", "", "backend")] = ChildDied("out of memory")
+    FakeChild.trouble[("cpu", "", "backend")] = error
     monkeypatch.setattr(run, "_start", lambda one: setattr(one, "_child", FakeChild("", CPU, tmp_path / "l")))
     run.measure(lambda: None)
     assert [one.who for one in run.document(complete=True).left_out] == [f"{CIFAR} (cpu)", f"{MNIST.name} (cpu)"]

@@ -121,6 +121,7 @@ def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: py
         (tmp_path / "scripts" / name / "train.py").write_text(text)
     (tmp_path / "scripts" / "good" / "by_hand.py").write_text(SLEEPS.format(seconds=0.05))
     (tmp_path / "scripts" / "good" / "held.py").write_text(SLEEPS.format(seconds=0.02))
+    (tmp_path / "scripts" / "good" / "profiles.py").write_text("raise SystemExit('a module of the user, not ours')")
     (tmp_path / "scripts" / "good" / "about.toml").write_text('source = "me@1, a.py"\nfollows = ["cache"]\n')
     assert main([str(tmp_path / "scripts"), "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())

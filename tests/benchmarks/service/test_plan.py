@@ -65,6 +65,7 @@ SERVERS = {
     ("dispatcher", "--port", "65536"): "--port must be a number from 1 to 65535. Received: 65536.",
     WORKER: "worker needs what it serves: either --data DIR, or --pipeline MODULE:FUNCTION.",
     (*WORKER, "--data", "photos", "--pipeline", "mine:make"): "worker needs what it serves: either --data DIR, or",
+    (*WORKER, "--pipeline", "mine:make", "--set", "cache=memory"): "--set goes with --data: what MODULE:FUNCTION",
     (*WORKER, "--pipeline", "mine"): "--pipeline must be MODULE:FUNCTION. Received: mine.",
     (*WORKER, "--data", "photos", "--port", "-1"): "--port must be a number from 0 to 65535. Received: -1.",
     (*WORKER, "--data", "photos", "--image-size", "0"): "--image-size must be at least 1. Received: 0.",
