@@ -99,7 +99,9 @@ def assert_flat_in_memory_too(watch):
 
 
 @repeated  # threads of a pool that start late are no leak, and are there when it runs again
-@pytest.mark.parametrize("name", ["py-dataset", "py-dataset-processes", "tf-data-autotune"])
+@pytest.mark.parametrize(
+    "name", ["py-dataset", pytest.param("py-dataset-processes", marks=pytest.mark.slow), "tf-data-autotune"]
+)
 def test_ten_epochs_hold_no_more_than_the_first(name, folder):
     assert_flat(soaked(name, folder, 10))
 

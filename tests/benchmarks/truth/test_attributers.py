@@ -52,6 +52,7 @@ def test_what_is_missing_is_said_with_the_remedy(monkeypatch, tmp_path):
         attributers.open_run(plan, None, None)
 
 
+@pytest.mark.slow  # 10 s for what `benchmarks.truth --only attributers` does first of all
 @planted
 @pytest.mark.needs("torch")
 def test_the_script_notes_its_own_waiting_and_we_find_it(tmp_path):

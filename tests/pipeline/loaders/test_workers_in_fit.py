@@ -80,9 +80,9 @@ def test_a_worker_that_is_killed_ends_fit_with_its_name_and_the_signal(at):
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
 def test_a_worker_that_hangs_ends_fit_with_its_calls(processes, monkeypatch):
     monkeypatch.setattr(workers, "_LEAVE_S", 0.2)
-    message = error_of_fit(failing(3, "hang", processes=processes, timeout_s=5.0))
+    message = error_of_fit(failing(3, "hang", processes=processes, timeout_s=3.0))
     assert f" of {WORKERS} ({'process ' if processes else 'a thread)'}" in message
-    assert "gave no batch 3 within 5 s: it hangs. Its calls:" in message
+    assert "gave no batch 3 within 3 s: it hangs. Its calls:" in message
     assert "sleep_for_ever" in message
 
 
