@@ -133,6 +133,37 @@ from profiles.samples import Sample
 from profiles.script.epochs import EpochRecord
 from profiles.stage_table import Stage, StageTable, tail_of
 
+PROVENANCE: Mapping[str, Any] = {
+    "cpu": "a processor",
+    "usable_cores": 2.0,
+    "memory_bytes": 2**33,
+    "packages": {"keras": "3.15.1", "jax": "unknown"},
+    "threads": {"inter_op": 2},
+    "command": ["pipeline.py"],
+}
+DATASET: Mapping[str, Any] = {
+    "kind": "folder",
+    "name": "photos",
+    "images": 100,
+    "skipped": 0,
+    "skipped_files": [],
+    "fingerprint": "abc123",
+}
+
+
+def _document_of(command: str, plan: Any, samples: Any, **changes: Any) -> Any:
+    """Returns the complete document of a command."""
+    values: dict[str, Any] = {
+        "command": command,
+        "created": "2026-01-02T03:04:05+00:00",
+        "complete": True,
+        "provenance": PROVENANCE,
+        "plan": plan,
+        "dataset": DATASET,
+        "samples": samples,
+    }
+    return Document(**(values | changes))
+
 
 def fed(data: object, epochs: int = 1) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     """Returns the batches that Keras' own `fit` hands to a train function, by epoch, in order."""
@@ -297,21 +328,17 @@ def all_trained(plan: AccuracyAsked, **right: str) -> dict[Run, Trained]:
 
 def an_accuracy_document(plan: AccuracyAsked, trained: Mapping[Run, Trained], **changes: Any) -> AccuracyDocument:
     """Returns the document of a ladder on 32 photos, tested with 8."""
-    photos = a_document([])["dataset"]
-    values: dict[str, Any] = {
-        "command": "accuracy",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": plan,
-        "dataset": {"train": photos | {"images": 32}, "test": photos | {"images": 8}},
-        "samples": AccuracyMeasurements(
+    photos = DATASET
+    return _document_of(
+        "accuracy",
+        plan,
+        AccuracyMeasurements(
             device="cpu",
             tested_with="a fifth of each class",
             runs=tuple(EndedRun(run=run, trained=ended) for run, ended in trained.items()),
         ),
-    }
-    return Document(**(values | changes))
+        **({"dataset": {"train": photos | {"images": 32}, "test": photos | {"images": 8}}} | changes),
+    )
 
 
 def an_augmentation_subject(
@@ -359,16 +386,9 @@ def an_augmentation_document(*measured: MeasuredAugmentation, **changes: Any) ->
         cores=2,
         data="photos",
     )
-    values: dict[str, Any] = {
-        "command": "augmentation",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": a_document([])["dataset"],
-        "samples": AugmentationMeasurements(original=A_PICTURE, subjects=measured),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "augmentation", asked, AugmentationMeasurements(original=A_PICTURE, subjects=measured), **changes
+    )
 
 
 def a_gpu(**changes: Any) -> CaseResult:
@@ -396,24 +416,26 @@ def a_sweep() -> Any:
 def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
     """Returns the document of a CPU, a GPU and an emulated accelerator; `words` are the command's arguments."""
     plan = read_plan(parser().parse_args([*words, "--price", "cpu=0.36,gpu=3.6"]), Path("out"))
-    values: dict[str, Any] = {
-        "command": "devices",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"] | {"backends": BACKENDS},
-        "plan": plan.asked,
-        "dataset": None,
-        "samples": DevicesMeasurements(
+    return _document_of(
+        "devices",
+        plan.asked,
+        DevicesMeasurements(
             cases=tuple(
                 a_measured_case(case=case, device=device)
                 for case in plan.asked.cases
                 for device in (CPU, GPU, EMULATED)
             )
         ),
-        "left_out": (LeftOut(who="someone", reason="<b>some reason</b>"),),
-        "telemetry": TRACE,
-    }
-    return Document(**(values | changes))
+        **(
+            {
+                "provenance": PROVENANCE | {"backends": BACKENDS},
+                "dataset": None,
+                "left_out": (LeftOut(who="someone", reason="<b>some reason</b>"),),
+                "telemetry": TRACE,
+            }
+            | changes
+        ),
+    )
 
 
 def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
@@ -422,14 +444,10 @@ def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
     for finding in findings:
         if finding.path:
             of_files.setdefault(finding.path, []).append(finding)
-    values: dict[str, Any] = {
-        "command": "doctor",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": DoctorAsked(folder="pets"),
-        "dataset": None,
-        "samples": Examination(
+    return _document_of(
+        "doctor",
+        DoctorAsked(folder="pets"),
+        Examination(
             classes={"": ("cats", "dogs")},
             examined=1_000,
             seconds=1.25,
@@ -439,8 +457,8 @@ def a_doctor_document(*findings: Finding, **changes: Any) -> DoctorDocument:
             ),
             findings=tuple(finding for finding in findings if not finding.path),
         ),
-    }
-    return Document(**(values | changes))
+        **({"dataset": None} | changes),
+    )
 
 
 MNIST = arrays("mnist-digits")
@@ -622,32 +640,19 @@ def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
         row.point.place: MeasuredPlace(place=row.point.place, measurements=row.measurements, failure=row.failure)
         for row in rows
     }
-    values = {
-        "command": "scaling",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": a_document([])["dataset"],
-        "samples": ScalingMeasurements(places=tuple(places.values())),
-    }
-    return Document(**(values | changes))
+    return _document_of("scaling", asked, ScalingMeasurements(places=tuple(places.values())), **changes)
 
 
 def a_truth_document(
     *groups: Group, part: str = "planted", options: Mapping[str, str | int] | None = None, **changes: Any
 ) -> TruthDocument:
     """Returns the document of a run that measured these groups."""
-    values: dict[str, Any] = {
-        "command": "truth",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": TruthAsked(part=part, groups=tuple(group.name for group in groups), options=options or {}),
-        "dataset": None,
-        "samples": TruthMeasurements(groups=groups),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "truth",
+        TruthAsked(part=part, groups=tuple(group.name for group in groups), options=options or {}),
+        TruthMeasurements(groups=groups),
+        **({"dataset": None} | changes),
+    )
 
 
 def a_counting_group(*measured: float, case: str = "10 steps") -> Group:
@@ -694,20 +699,16 @@ def a_comparisons_document(
     name: str = "mine:b\nagainst mine:a",
     **changes: Any,
 ) -> ComparisonsDocument:
-    values = {
-        "command": "gate compare",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": gate_provenance(),
-        "plan": AskedComparisons(questions={name: question}, seed=7, measure="loader", data=None),
-        "dataset": None,
-        "samples": ComparisonSamples(comparisons={name: measurements}),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "gate compare",
+        AskedComparisons(questions={name: question}, seed=7, measure="loader", data=None),
+        ComparisonSamples(comparisons={name: measurements}),
+        **({"provenance": gate_provenance(), "dataset": None} | changes),
+    )
 
 
 def gate_provenance() -> dict[str, Any]:
-    return a_document([])["provenance"] | {"platform": "Linux x86_64", "python": "3.11.7"}
+    return PROVENANCE | {"platform": "Linux x86_64", "python": "3.11.7"}
 
 
 def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes: Any) -> GateCheckDocument:
@@ -722,18 +723,12 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
         dataset={"images": 100, "content": "0123"},
     )
     asked = {"name": "mine", "subject": "tf-data", "measure": "loader", "data": "photos", "threshold": 0.1}
-    values = {
-        "command": "gate check",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": gate_provenance(),
-        "plan": AskedCheck(**asked, baseline=baseline),
-        "dataset": dataset,
-        "samples": GateCheckSamples(
-            processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))
-        ),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "gate check",
+        AskedCheck(**asked, baseline=baseline),
+        GateCheckSamples(processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))),
+        **({"provenance": gate_provenance(), "dataset": dataset} | changes),
+    )
 
 
 def a_survey(**changes: Any) -> Survey:
@@ -818,16 +813,12 @@ def a_measured_way(name: str, rate: float, **changes: Any) -> MeasuredWay:
 
 def a_fewer_bits_document(*ways: MeasuredWay, **changes: Any) -> FewerBitsDocument:
     asked = BitsAsked(model="cats-dogs-64", passes=8, rounds=3, batch_size=32, threads=2, data="photos")
-    values: dict[str, Any] = {
-        "command": "devices --inference",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": {"train": a_document([])["dataset"], "test": a_document([])["dataset"]},
-        "samples": BitsMeasurements(tested_with="a fifth of each class", ways=ways),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "devices --inference",
+        asked,
+        BitsMeasurements(tested_with="a fifth of each class", ways=ways),
+        **({"dataset": {"train": DATASET, "test": DATASET}} | changes),
+    )
 
 
 def a_worker_window(worker: str, images: int, *, wall_ns: int = 10**9, **spent: int) -> WorkerWindow:
@@ -891,16 +882,7 @@ def a_service_document(*subjects: MeasuredService, **changes: Any) -> ServiceDoc
         rounds=3,
         data="photos",
     )
-    values: dict[str, Any] = {
-        "command": "service local",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": a_document([])["dataset"],
-        "samples": ServiceMeasurements(host="host", cores=2, subjects=subjects),
-    }
-    return Document(**(values | changes))
+    return _document_of("service local", asked, ServiceMeasurements(host="host", cores=2, subjects=subjects), **changes)
 
 
 def a_process_epoch(**changes: Any) -> ProcessEpoch:
@@ -944,16 +926,7 @@ def a_trainers_document(*subjects: MeasuredTrainers, **changes: Any) -> Trainers
         rounds=3,
         data="photos",
     )
-    values: dict[str, Any] = {
-        "command": "trainers",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": a_document([])["dataset"],
-        "samples": TrainersMeasurements(cores=2, subjects=subjects),
-    }
-    return Document(**(values | changes))
+    return _document_of("trainers", asked, TrainersMeasurements(cores=2, subjects=subjects), **changes)
 
 
 # What sending and receiving costs: 100 us an image of a batch of ten, and 100 us more for 20 KB.
@@ -1010,20 +983,8 @@ def a_scaleout_document(costs: Costs | None = None, **changes: Any) -> ScaleoutD
         "data": "photos",
     }
     asked = ScaleoutAsked(**(values | {name: value for name, value in changes.items() if name in values}))
-    document: dict[str, Any] = _document_of("scaleout", asked, ScaleoutMeasurements(costs=costs))
-    return Document(**(document | {name: value for name, value in changes.items() if name not in values}))
-
-
-def _document_of(command: str, asked: Any, samples: Any) -> dict[str, Any]:
-    return {
-        "command": command,
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": a_document([])["dataset"],
-        "samples": samples,
-    }
+    changes = {name: value for name, value in changes.items() if name not in values}
+    return _document_of("scaleout", asked, ScaleoutMeasurements(costs=costs), **changes)
 
 
 def a_checked_pool(name: str = "1 worker", **changes: Any) -> CheckedPool:
@@ -1070,7 +1031,7 @@ def a_scaleout_check_document(
         data="photos",
     )
     samples = PoolsSamples(constants=CONSTANTS if measured else None, pools=measured)
-    return Document(**(_document_of("scaleout check", asked, samples) | changes))
+    return _document_of("scaleout check", asked, samples, **changes)
 
 
 def a_capacity_document(*runs: MeasuredPool, measured: bool = True, **changes: Any) -> CapacityDocument:
@@ -1103,8 +1064,8 @@ def a_capacity_document(*runs: MeasuredPool, measured: bool = True, **changes: A
         pools=tuple(a_checked_pool(run.name) for run in runs),
         runs=PoolsSamples(constants=CONSTANTS, pools=runs) if runs else None,
     )
-    document: dict[str, Any] = _document_of("capacity", asked, samples)
-    return Document(**(document | {name: value for name, value in changes.items() if name not in values}))
+    changes = {name: value for name, value in changes.items() if name not in values}
+    return _document_of("capacity", asked, samples, **changes)
 
 
 def a_fault_sample(
@@ -1135,16 +1096,12 @@ def a_fault_sample(
 
 def a_faults_document(*samples: FaultSample, **changes: Any) -> FaultsDocument:
     cases = tuple(sample.case for sample in samples)
-    values: dict[str, Any] = {
-        "command": "service faults",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": FaultsAsked(cases=cases, images=320, batch_size=32, step_s=0.02, limit_s=20.0),
-        "dataset": a_document([])["dataset"],
-        "samples": FaultSamples(cases=samples),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "service faults",
+        FaultsAsked(cases=cases, images=320, batch_size=32, step_s=0.02, limit_s=20.0),
+        FaultSamples(cases=samples),
+        **changes,
+    )
 
 
 def a_peers_document(*measured: MeasuredPeer, peers: Sequence[Peer] = (), **changes: Any) -> PeersDocument:
@@ -1165,16 +1122,7 @@ def a_peers_document(*measured: MeasuredPeer, peers: Sequence[Peer] = (), **chan
         data="photos",
     )
     work = MeasuredWork(work="cold", images=1600, reference=a_survey(), peers=measured)
-    values: dict[str, Any] = {
-        "command": "peers",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": asked,
-        "dataset": a_document([])["dataset"],
-        "samples": PeersMeasurements(works=(work,)),
-    }
-    return Document(**(values | changes))
+    return _document_of("peers", asked, PeersMeasurements(works=(work,)), **changes)
 
 
 def a_fake_sample(window, round_):
@@ -1273,17 +1221,12 @@ def a_search_document(
         "prepare_s_per_image": 1.5 / 2000,
         "seconds": 61.0,
     }
-    values: dict[str, Any] = {
-        "command": "tune",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": SearchAsked(data="photos", model="cats-dogs-64", device=CPU, base=TUNED_BASE, limits=LIMITS),
-        "dataset": a_document([])["dataset"] | {"images": 2000},
-        "samples": SearchSamples(**(measured | (samples or {}))),
-        "left_out": (LeftOut(who="raw", reason="no room"),),
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "tune",
+        SearchAsked(data="photos", model="cats-dogs-64", device=CPU, base=TUNED_BASE, limits=LIMITS),
+        SearchSamples(**(measured | (samples or {}))),
+        **({"dataset": DATASET | {"images": 2000}, "left_out": (LeftOut(who="raw", reason="no room"),)} | changes),
+    )
 
 
 def a_trial(
@@ -1349,16 +1292,12 @@ def an_advice_document(trial: Trial, **changes: Any) -> AdviceDocument:
     Args:
       changes: fields of the document that differ.
     """
-    values: dict[str, Any] = {
-        "command": "tune --pipeline",
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": AdviceAsked(pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS),
-        "dataset": None,
-        "samples": trial,
-    }
-    return Document(**(values | changes))
+    return _document_of(
+        "tune --pipeline",
+        AdviceAsked(pipeline="mine:make", model="a-model", classes=2, device=CPU, batch_size=32, limits=LIMITS),
+        trial,
+        **({"dataset": None} | changes),
+    )
 
 
 def a_scripts_document(
@@ -1406,15 +1345,8 @@ def a_scripts_document(
         )
     script = Script(name="train", environment={}, follows=tuple(follows))
     scripts = (ScriptSamples(name="train", runs=runs, advice=advice),) if runs else ()
-    return Document(
-        command="scripts",
-        created="2026-01-02T03:04:05+00:00",
-        complete=True,
-        provenance=a_document([])["provenance"],
-        plan=ScriptsAsked(scripts=(script,), rounds=2, budget_s=60.0, limit_s=900.0),
-        dataset=None,
-        samples=ScriptsSamples(scripts=scripts),
-    )
+    asked = ScriptsAsked(scripts=(script,), rounds=2, budget_s=60.0, limit_s=900.0)
+    return _document_of("scripts", asked, ScriptsSamples(scripts=scripts), dataset=None)
 
 
 # Of which follow 1,250 and 2,000 images/sec for the two pipelines of a check, one of which is limited by the model.
@@ -1509,23 +1441,9 @@ def a_document(results: list[Result], **changes: Any) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "created": "2026-01-02T03:04:05+00:00",
         "complete": True,
-        "provenance": {
-            "cpu": "a processor",
-            "usable_cores": 2.0,
-            "memory_bytes": 2**33,
-            "packages": {"keras": "3.15.1", "jax": "unknown"},
-            "threads": {"inter_op": 2},
-            "command": ["pipeline.py"],
-        },
+        "provenance": PROVENANCE,
         "plan": {"rounds": 5, "data": "photos"},
-        "dataset": {
-            "kind": "folder",
-            "name": "photos",
-            "images": 100,
-            "skipped": 0,
-            "skipped_files": [],
-            "fingerprint": "abc123",
-        },
+        "dataset": DATASET,
         "results": [result.to_dict() for result in results],
         "left_out": [],
         "verdicts": [verdict.to_dict() for verdict in judge(results)],
@@ -1553,14 +1471,10 @@ def with_subject(result: Result, **changes: Any) -> Result:
 
 def a_measurement_document(*results: Result, **changes: Any) -> MeasurementDocument:
     """Returns a document from which these results are derived."""
-    values: dict[str, Any] = {
-        "command": PIPELINE,
-        "created": "2026-01-02T03:04:05+00:00",
-        "complete": True,
-        "provenance": a_document([])["provenance"],
-        "plan": MeasurementPlan(rounds=3, data="photos", baseline="generator"),
-        "dataset": a_document([])["dataset"] | {"classes": {"cats": 50, "dogs": 50}},
-        "samples": Measurements(
+    return _document_of(
+        PIPELINE,
+        MeasurementPlan(rounds=3, data="photos", baseline="generator"),
+        Measurements(
             subjects=tuple(
                 SubjectMeasurement(
                     subject=result.subject, windows=(result.subject.label,), stages=result.stages, lines=result.lines
@@ -1569,8 +1483,8 @@ def a_measurement_document(*results: Result, **changes: Any) -> MeasurementDocum
             ),
             windows={result.subject.label: result.samples for result in results},
         ),
-    }
-    return Document(**(values | changes))
+        **({"dataset": DATASET | {"classes": {"cats": 50, "dogs": 50}}} | changes),
+    )
 
 
 STAGE_TABLE = StageTable(

@@ -79,6 +79,18 @@ def passes_on_jax(file: str, chosen: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+def entries(folder: pathlib.Path) -> list[str]:
+    """Returns the names in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def dead_pid() -> int:
+    """Returns the id of a process that has ended."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
 def lives(pid: int) -> bool:
     """Whether a process has not ended. A zombie has; its parent has not asked yet how."""
     try:

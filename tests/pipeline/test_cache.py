@@ -9,16 +9,7 @@ import pytest
 
 from pipeline.cache import built_aside, cache_root, scratch_folder
 from tests import PROJECT_ROOT
-
-
-def entries(folder: pathlib.Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def dead_pid() -> int:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    return child.pid
+from tests.checks import dead_pid, entries
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import shutil
 import socket
 import tracemalloc
 import warnings
-import zlib
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from pipeline.cache import cache_root
 from pipeline.sources import folder as sources
 from pipeline.sources.folder import copied_to_ram, folder_of_links
 from pipeline.sources.headers import FORMATS, MAX_PIXELS, image_format
+from tests.bad_files import png_claiming
 from tests.checks import working_tfds
 
 RULE = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
@@ -35,16 +35,6 @@ def encoded(
     stream = io.BytesIO()
     Image.new("RGB", size, colour).save(stream, file_format)
     return stream.getvalue()
-
-
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds no pixels."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
-
-    header = width.to_bytes(4) + height.to_bytes(4) + bytes([8, 2, 0, 0, 0])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
 def write(root: pathlib.Path, files: dict[str, bytes]) -> pathlib.Path:
@@ -273,8 +263,8 @@ def test_every_file_is_kept_or_skipped_with_a_reason(tmp_path, monkeypatch):
             "a/empty.jpg": b"",
             "a/text.jpg": b"plain text under the name of an image",
             "a/cut.jpg": encoded()[:10],
-            "a/huge.png": png_header(10_001, 5_000),
-            "a/bomb.png": png_header(60_000, 60_000),
+            "a/huge.png": png_claiming(10_001, 5_000),
+            "a/bomb.png": png_claiming(60_000, 60_000),
             "b/tiff.jpg": encoded("TIFF"),
             "b/.DS_Store": b"\0\0\0\1Bud1",
         },
@@ -305,7 +295,7 @@ def test_every_file_is_kept_or_skipped_with_a_reason(tmp_path, monkeypatch):
 
 
 def test_an_image_over_the_limit_is_skipped_without_a_warning_of_pillows(tmp_path):
-    write(tmp_path, {"a/1.jpg": encoded(), "a/large.png": png_header(10_000, 10_000), "b/1.jpg": encoded()})
+    write(tmp_path, {"a/1.jpg": encoded(), "a/large.png": png_claiming(10_000, 10_000), "b/1.jpg": encoded()})
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         source = from_folder(tmp_path)
@@ -315,7 +305,7 @@ def test_an_image_over_the_limit_is_skipped_without_a_warning_of_pillows(tmp_pat
 
 def test_an_image_of_exactly_the_limit_is_kept(tmp_path):
     assert MAX_PIXELS == 50_000_000
-    files = {"a/limit.png": png_header(10_000, 5_000), "b/1.jpg": encoded()}
+    files = {"a/limit.png": png_claiming(10_000, 5_000), "b/1.jpg": encoded()}
     assert from_folder(write(tmp_path, files)).files == ("a/limit.png", "b/1.jpg")
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from pipeline.sources import generated, photographs
 from tests import PROJECT_ROOT
+from tests.checks import dead_pid, entries
 
 # Measured on the 2,000 real photographs.
 MEAN_BYTES = 22_780
@@ -38,22 +39,12 @@ def pixels(encoded: bytes) -> int:
     return width * height
 
 
-def entries(folder: pathlib.Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
 def digest(folder: pathlib.Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file()
     }
-
-
-def dead_pid() -> int:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    return child.pid
 
 
 def coherence(encoded: bytes) -> float:
