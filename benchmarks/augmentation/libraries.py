@@ -161,6 +161,15 @@ def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
     return lambda images, draws: chosen(tf.cast(images, tf.float32), draws)
 
 
+def _warped(warp: Callable[[np.ndarray, np.ndarray, np.ndarray], None]) -> Apply:
+    def apply(image: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        target = np.empty_like(image)
+        warp(image, draw.reshape(2, 3), target)
+        return target
+
+    return apply
+
+
 def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
     import cv2
 
@@ -180,7 +189,7 @@ def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
 
     appliers: dict[str, Apply] = {
         "none": lambda image, draw: image,
-        **dict.fromkeys(GEOMETRIC, lambda image, draw: warp(image, draw.reshape(2, 3))),
+        **dict.fromkeys(GEOMETRIC, _warped(warp)),
         "flip": lambda image, draw: cv2.flip(image, 1),
         "crop": crop,
         # The second argument is a colour, which OpenCV takes though its type stubs do not say so.
@@ -213,7 +222,7 @@ def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> 
 
     if operation in GEOMETRIC:
         warp = AlbumentationsWarp(Augmentation(fill_mode="nearest"))
-        return lambda image, draw: warp(image, draw.reshape(2, 3))
+        return _warped(warp)
     top, left, side = ops.crop_box(size)
     brighter = (ops.BRIGHTNESS_RATIO, ops.BRIGHTNESS_RATIO)
     makers: dict[str, Callable[[], Any]] = {

@@ -80,7 +80,10 @@ def _numpy(config: PipelineConfig) -> Apply:
     warp_one = WARPS[config.augment_with](config.augmentation)
 
     def warp(images: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-        return np.stack([warp_one(image, matrix) for image, matrix in zip(images, matrices, strict=True)])
+        warped = np.empty_like(images)
+        for image, matrix, target in zip(images, matrices, warped, strict=True):
+            warp_one(image, matrix, target)
+        return warped
 
     def apply(images: Any, matrices: Any) -> Any:
         warped = tf.numpy_function(warp, [images, matrices], tf.float32, stateful=False)

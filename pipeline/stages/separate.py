@@ -47,7 +47,10 @@ class SeparateBatches:
         for image, matrix, target in zip(self._decode.each(indices), matrices, images, strict=True):
             fits = image.shape[:2] == self._size
             resized = image if fits else cv2.resize(image, (width, height), interpolation=self._interpolation)
-            target[...] = resized if self._warp is None else self._warp(resized, matrix)
+            if self._warp is None:
+                target[...] = resized
+            else:
+                self._warp(resized, matrix, target)
         return images
 
 

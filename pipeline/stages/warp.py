@@ -14,8 +14,8 @@ import numpy as np
 
 from pipeline.augmentation import Augmentation
 
-# (image (height, width, 3), matrix (2, 3) from output to input pixels) -> image of the same shape and dtype.
-Warp = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# (image (height, width, 3), matrix (2, 3) from output to input pixels, array of the image's shape and dtype to fill).
+Warp = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 BORDER = {"nearest": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT, "constant": cv2.BORDER_CONSTANT}
 
@@ -27,10 +27,10 @@ class OpenCVWarp:
     def __init__(self, augmentation: Augmentation) -> None:
         self._border = BORDER[augmentation.fill_mode]
 
-    def __call__(self, image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    def __call__(self, image: np.ndarray, matrix: np.ndarray, target: np.ndarray) -> None:
         height, width = image.shape[:2]
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        return cv2.warpAffine(image, matrix, (width, height), flags=flags, borderMode=self._border)
+        cv2.warpAffine(image, matrix, (width, height), target, flags, self._border)
 
 
 class AlbumentationsWarp:
@@ -43,8 +43,8 @@ class AlbumentationsWarp:
         self._augmentation = augmentation
         self._compose = _compose(BORDER[augmentation.fill_mode])
 
-    def __call__(self, image: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return self._compose(image=image, output_to_input=matrix)["image"]
+    def __call__(self, image: np.ndarray, matrix: np.ndarray, target: np.ndarray) -> None:
+        target[...] = self._compose(image=image, output_to_input=matrix)["image"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker process that is not forked builds its own `Compose`.

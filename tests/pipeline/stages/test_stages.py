@@ -33,9 +33,9 @@ def warped(monkeypatch):
     seen = []
 
     class Counting(warp.OpenCVWarp):
-        def __call__(self, image, matrix):
+        def __call__(self, image, matrix, target):
             seen.append(image)
-            return super().__call__(image, matrix)
+            super().__call__(image, matrix, target)
 
     monkeypatch.setitem(warp.WARPS, "opencv", Counting)
     return seen
