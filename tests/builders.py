@@ -151,7 +151,7 @@ DATASET: Mapping[str, Any] = {
 }
 
 
-def _document_of(command: str, plan: Any, samples: Any, **changes: Any) -> Any:
+def _document_of(command: str, plan: Any, samples: Any, /, **changes: Any) -> Any:
     """Returns the complete document of a command."""
     values: dict[str, Any] = {
         "command": command,

@@ -23,7 +23,7 @@ class Claim:
 
     Attributes:
       text: the promise.
-      in_ci: tests that run by default or in the second step of `.ci/run`, as `file::name`.
+      in_ci: tests that `.ci/run` runs, as `file::name`.
       full: tests that run with `pytest -m claims`.
     """
 

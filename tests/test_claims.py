@@ -1,4 +1,4 @@
-"""Every promise of docs/claims.md has a test that runs by default, and every full case stands there."""
+"""Every promise of docs/claims.md has a test that .ci/run runs, and every full case stands there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import PROJECT_ROOT
 from tests.claims import Claim, read_claims
 
 CLAIMS = read_claims()
-# The libraries that the second step of .ci/run installs.
+# The libraries that .ci/run installs for their tests.
 INSTALLED = set(re.findall(r"--libraries ([\w,]+)", (PROJECT_ROOT / ".ci" / "run").read_text())[0].split(","))
 
 

@@ -14,6 +14,8 @@ from tests import PROJECT_ROOT
 from tests.checks import SHORTEN, run_python
 from tests.planted import planted
 
+pytestmark = pytest.mark.long
+
 NOTEBOOK = PROJECT_ROOT / "docs" / "notebook.ipynb"
 # Runs each cell of code as a kernel does, in short windows, and prints what its last line shows, as a page and as text.
 RUN = (

@@ -21,6 +21,8 @@ from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
 from tests.checks import OURS, in_forks
 
+pytestmark = pytest.mark.long
+
 BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "unstall.py", *sorted(OURS))
 NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 

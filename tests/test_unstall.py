@@ -94,6 +94,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "folder",
     [*(pytest.param(write, marks=pytest.mark.claims) for write in (models_file, models_package)), all_four],
@@ -110,6 +111,7 @@ def test_the_main_job_measures_the_users_model(folder, program):
     assert ("is yours, and what `python -m benchmarks` runs here" in ended.stderr) == own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "folder",
     [*(pytest.param(write, marks=pytest.mark.claims) for write in (models_file, models_package)), all_four],
@@ -141,6 +143,7 @@ def helped(tmp_path_factory):
     return in_forks(codes, home, cwd=folder, env=environment())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_starts_beside_all_four(verb, helped):
     code, output, errors = helped[verb]

@@ -204,6 +204,7 @@ def before_the_first_round(monkeypatch):
     return at
 
 
+@pytest.mark.long
 def test_a_photo_that_is_deleted_in_a_run_is_named_and_costs_only_whoever_reads_it(
     folder, tmp_path, before_the_first_round, capsys, monkeypatch, quick
 ):

@@ -410,6 +410,7 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
 
 
 # Of the sets with OpenCV, one runs always; that of Keras has the same lines as the one without any library, and layers.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "libraries",
     [pytest.param(libraries, marks=() if libraries in ((), ("cv2",)) else pytest.mark.claims) for libraries in SETS],

@@ -118,6 +118,7 @@ def test_a_sample_of_no_file_is_refused() -> None:
         profiles.profile([], a_model(), files_per_sample=0)
 
 
+@pytest.mark.long
 @planted
 @tensorflow_only
 def test_remedies_are_tried_and_the_data_with_them_returned(monkeypatch: pytest.MonkeyPatch) -> None:

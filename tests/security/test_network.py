@@ -63,6 +63,7 @@ def test_the_trace_sees_that_a_name_is_asked_for(tmp_path):
     assert any("htons(53)" in line for line in spoken(["-c", call], tmp_path))
 
 
+@pytest.mark.long
 def test_albumentations_asks_for_no_newer_release(tmp_path):
     """Nor where it is imported by a loader in somebody's own program."""
     code = "from pipeline.augmentation import Augmentation\nfrom pipeline.stages.warp import WARPS\n"
@@ -90,6 +91,7 @@ RUNS = {
 _MARKS = {"materialize": (), "tune": pytest.mark.slow}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [pytest.param(name, marks=_MARKS.get(name, pytest.mark.claims)) for name in RUNS])
 def test_a_whole_run_talks_to_nobody(name, photos, tmp_path):
     words = [str(photos) if word == "PHOTOS" else word for word in RUNS[name]]

@@ -11,6 +11,8 @@ import pytest
 from profiles.__main__ import main
 from tests.checks import SHORT_PROFILES, run_python
 
+pytestmark = pytest.mark.long
+
 USER = "planted-user"
 SOURCE = "planted_source"
 SCRIPT = f"""

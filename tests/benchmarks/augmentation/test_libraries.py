@@ -148,6 +148,7 @@ def die(bench: object) -> None:
     os._exit(3)
 
 
+@pytest.mark.long
 def test_a_worker_that_fails_or_dies_says_why_and_is_replaced(pair):
     worker = Worker(pair, 2, cores=1)
     try:

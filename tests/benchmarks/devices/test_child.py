@@ -113,6 +113,7 @@ def test_data_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         Feeds(Sources(photos=None, arrays={"mnist": str(path)}, download=False)).open(SMALL, batches=1)
 
 
+@pytest.mark.long
 def test_a_case_of_arrays_is_measured_from_its_windows_to_its_accuracy(opened: tuple[DeviceSession, CaseFacts]) -> None:
     session, facts = opened
     assert (facts.examples, facts.batch_size, facts.validated, facts.data) == (TRAIN, 16, True, "mnist")

@@ -20,6 +20,8 @@ from profiles.report import LeftOut
 from tests.builders import a_fewer_bits_document, a_measured_way
 from tests.checks import tables_of
 
+pytestmark = pytest.mark.long
+
 GOLDEN = """
 cats-dogs-64 predicts on 2 threads; trained for 8 epochs on 100 photos
 way                int8 img/s to f32      95 % p50 p99 right   off   MB

@@ -53,6 +53,7 @@ def assert_a_regression(words, slower, capsys):
     return decided["figures"]
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.parametrize(("a", "b"), [pytest.param(*SLOWER[0], marks=pytest.mark.claims), SLOWER[1]])
 def test_a_slower_epoch_is_a_regression(in_this_process, capsys, a, b):

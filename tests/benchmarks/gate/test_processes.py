@@ -18,6 +18,8 @@ from benchmarks.truth.promises import GATE_PARTS
 from profiles.devices import CPU
 from tests.fakes import GateChildHere
 
+pytestmark = pytest.mark.long
+
 SETTING = Setting(data="generated:8", measure="loader", model="cats-dogs-64", device=CPU, timeout_s=120)
 
 FEEDS = """

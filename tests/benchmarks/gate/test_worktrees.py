@@ -102,6 +102,7 @@ def test_a_signal_while_it_is_removed_leaves_no_folder_behind(repository, where,
     assert list(cache_root().glob("unstall-scratch.*")) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number, tmp_path):
     # It must not end by itself before the signal comes.

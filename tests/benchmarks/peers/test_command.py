@@ -302,6 +302,7 @@ def run_of(workshop, *functions, work_name="prepared-float", **options) -> PeerR
 # Equal work
 
 
+@pytest.mark.long
 def test_wrong_peers_are_caught_and_the_right_one_is_not(workshop, tmp_path, monkeypatch):
     wrong = {
         "forgets_rescale": "values from",
@@ -628,6 +629,7 @@ def test_a_number_of_workers_that_fails_is_flagged_and_another_chosen(workshop):
 # Peers that fail
 
 
+@pytest.mark.long
 def test_rounds_are_complete_and_every_image_is_counted_once(workshop):
     run = run_of(workshop, "planted", dataclasses.replace(planted_peer("planted"), name="again"))
     run.prepare()
@@ -652,6 +654,7 @@ def test_a_peer_that_works_on_between_its_windows_is_flagged(workshop, monkeypat
     assert flags == {"never_rests": ("does not rest between its windows",), "planted": ()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -945,6 +948,7 @@ def planted_run(workshop, tmp_path, monkeypatch):
     return lab
 
 
+@pytest.mark.long
 def test_each_round_of_each_work_is_there_to_be_written(planted_run, tmp_path):
     lab = planted_run("planted", "uint8")
     seen = []
@@ -1152,6 +1156,7 @@ def launcher_of(tmp_path_factory) -> Iterator[Callable[[Peer], InOneProcess]]:
         launcher.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

@@ -20,6 +20,8 @@ from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
 from tests.checks import samples_of
 
+pytestmark = pytest.mark.long
+
 QUICK = ["--rounds", "2", "--batch-size", "4", "--device", "cpu,emulated:400", "--model", "mynet:build"]
 
 _WITH_SHORT_WINDOWS = """

@@ -479,6 +479,7 @@ def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path):
     assert kind.page(again, kind.derive(again)) == (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_run_measures_every_image_of_a_list(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "cache"))
     config = dataclasses.replace(VARIANTS["generator"], batch_size=4)

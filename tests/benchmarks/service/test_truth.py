@@ -27,6 +27,8 @@ from pipeline.sources.source import ImageSource
 from tests.builders import a_service_document
 from tests.planted import planted
 
+pytestmark = pytest.mark.long
+
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=8, service="none")
 LINK_BYTES_PER_SEC = 4e6
 

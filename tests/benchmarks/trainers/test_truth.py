@@ -17,7 +17,7 @@ from pipeline import open_source
 from tests.builders import a_measured_trainers, a_trainers_document
 from tests.planted import planted
 
-pytestmark = pytest.mark.needs("jax")
+pytestmark = [pytest.mark.long, pytest.mark.needs("jax")]
 # A network whose steps take next to nothing.
 MODEL = "tests.planted:a_model"
 IMAGES, BATCH, DELAY_MS = 32, 4, 100

@@ -132,6 +132,7 @@ def test_a_model_that_multiplies_takes_about_the_time_that_it_is_to_take() -> No
     assert 0.005 < step_s < 0.08
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", EXACT)
 def test_each_part_is_found_and_a_bias_of_five_points_as_well(
     group: str, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch

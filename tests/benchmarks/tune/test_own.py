@@ -158,6 +158,7 @@ def make():
 """
 
 
+@pytest.mark.long
 def test_the_change_of_the_users_file_is_a_diff_that_applies_and_names_no_folder(
     windows, briefly, monkeypatch, tmp_path
 ):

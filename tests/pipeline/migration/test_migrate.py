@@ -22,6 +22,8 @@ from pipeline.migration.values import Script
 from pipeline.migration.writing import module_text, script_text
 from tests.checks import run_here, run_python, state
 
+pytestmark = pytest.mark.long
+
 FLOW = "from keras.preprocessing.image import ImageDataGenerator\n"
 _legacy = tf.keras.preprocessing.image
 DRAWN = (

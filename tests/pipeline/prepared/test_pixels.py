@@ -29,6 +29,7 @@ def golden():
     return json.loads(GOLDEN.read_text())
 
 
+@pytest.mark.long
 def test_copies_have_the_pixels_of_their_version(golden):
     problem = problem_with(golden, [case for case in CASES if READS_WEBP or case.images != "mixed"])
     assert problem is None, problem

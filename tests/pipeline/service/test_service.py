@@ -34,6 +34,8 @@ from tests import PROJECT_ROOT
 from tests.checks import assert_gone, children
 from tests.pipeline.service.own_numbers import make_numbers, make_others
 
+pytestmark = pytest.mark.long
+
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=4)
 
 

@@ -173,6 +173,7 @@ def test_decodes_stages_and_bytes_of_a_tf_data_pipeline_are_counted(photos):
     assert seen.bytes_per_image == 8 * 8 * 3 * 4 + 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variant", "decodes", "workers"),
     [

@@ -86,6 +86,7 @@ def test_cores_that_cannot_be_told_by_their_place_are_none(monkeypatch: pytest.M
     assert clock.machine_cpu_ns() == (0, 0)
 
 
+@pytest.mark.long
 @planted
 def test_a_program_that_burns_a_core_is_found() -> None:
     cores = len(psutil.Process().cpu_affinity())

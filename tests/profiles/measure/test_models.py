@@ -331,6 +331,7 @@ print(subject.batch_size, images_of_epochs, sorted(sizes), np.isfinite(model.get
 """
 
 
+@pytest.mark.long
 @tensorflow_only
 @pytest.mark.parametrize(
     ("own", "kind", "device", "images", "sizes"),

@@ -598,6 +598,7 @@ ON_JAX = (
 )
 
 
+@pytest.mark.long
 @tensorflow_only
 @pytest.mark.needs("jax")
 def test_planted_truth_holds_on_jax(handed_on: Callable[[], AbstractContextManager[None]]) -> None:

@@ -73,6 +73,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     note_places(tf.data.Dataset)
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.parametrize(("name", "fits", "holds"), WRITTEN)
 @pytest.mark.usefixtures("noted")

@@ -200,6 +200,7 @@ KINDS: dict[str, Callable[[Any], None]] = {
 }
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_of_every_kind_of_fit_sum_to_its_wall_time(kind: str, watched: Profiler, tmp_path: Any) -> None:

@@ -118,6 +118,7 @@ def state(model):
     return values, random.getstate(), np.random.get_state()[1].tolist(), model.stop_training, id(model.history)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["functional", pytest.param("subclassed", marks=pytest.mark.claims)])
 def test_a_model_that_was_profiled_goes_on_as_one_that_was_not(kind):
     ran_on = []

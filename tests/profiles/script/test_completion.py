@@ -92,6 +92,7 @@ os._exit(0)  # the client of JAX's CPU device may wait for ever at Python's end
 """
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.needs("jax")
 @pytest.mark.parametrize("platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

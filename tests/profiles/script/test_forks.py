@@ -15,6 +15,8 @@ import unstall
 from tests import PROJECT_ROOT
 from tests.checks import SHORT_PROFILES, run_python
 
+pytestmark = pytest.mark.long
+
 SCRIPT = PROJECT_ROOT / "docs" / "examples" / "two_fits.py"
 TRAININGS = [f"trained {attempt}" for attempt in range(1, 7)]
 # The arguments of the script, and whether it may wait for ever.

@@ -129,6 +129,7 @@ def watched() -> Iterator[Profiler]:
     one.detach()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "ends"),
     [

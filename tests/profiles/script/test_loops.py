@@ -241,6 +241,7 @@ def run(folder, on_path, text):
     return Ran(folder=folder, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
+@pytest.mark.long
 def test_a_planted_loader_is_found_in_a_loop_that_trains(ran):
     """A batch takes 6 x 3 ms, a step 20 ms: 47 % of the time is loading."""
     shown = ran["trains"]

@@ -42,6 +42,7 @@ for epoch in range(14):
 CLEAN = LOOP.format(epochs=200, leak="np.ones(400_000).sum()")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "said"),
     [

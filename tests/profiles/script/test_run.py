@@ -20,6 +20,8 @@ from tests import PROJECT_ROOT
 from tests.checks import SHORT_PROFILES, in_forks, run_here, run_python, samples_of
 from tests.planted import planted
 
+pytestmark = pytest.mark.long
+
 KERAS = """
 import sys, time
 import keras, numpy as np, tensorflow as tf

@@ -103,6 +103,7 @@ def watched(folder: Path, script: str) -> tuple[str, float, dict[str, Any]]:
     return shown.stdout, float(truth[1]) if truth else 0.0, result
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.parametrize(
     "steps",
@@ -120,6 +121,7 @@ def test_the_waiting_of_a_loop_is_found_and_the_script_prints_what_it_printed(st
     assert waiting / (waiting + compute) == pytest.approx(truth, abs=0.03)
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.needs("jax")
 def test_a_device_behind_the_host_waits_only_once_it_is_free(tmp_path: Path) -> None:
@@ -178,6 +180,7 @@ def waiting_data() -> Any:
     return data.batch(1).with_options(options)
 
 
+@pytest.mark.long
 @planted
 def test_remedies_are_tried_on_the_data_of_a_loop_with_computing_in_the_place_of_its_steps() -> None:
     """Steps of 20 ms and as much waiting: with the batches made beside the steps, a batch takes half as long."""

@@ -95,6 +95,7 @@ for epoch in range(3):
 """
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("gpu", [STAND_IN, pytest.param(ON_GPU, marks=pytest.mark.gpu)], ids=["stand-in", "gpu"])

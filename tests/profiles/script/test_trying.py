@@ -21,6 +21,8 @@ from tests.builders import a_measurement_document, a_result, an_attribution, rou
 from tests.checks import SHORT_PROFILES, SHORTEN, run_here, run_python
 from tests.planted import planted
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import sys, time
 import numpy as np, keras, tensorflow as tf

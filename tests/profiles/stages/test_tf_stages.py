@@ -109,6 +109,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.parametrize(
     "kind", ["autotuned", *(pytest.param(kind, marks=pytest.mark.claims) for kind in ("sequential", "parallel"))]
@@ -157,6 +158,7 @@ def test_images_that_a_filter_drops_cost_those_that_remain(one_round: None) -> N
     assert busy_cpu == pytest.approx(2 * BUSY_MS, rel=0.1)
 
 
+@pytest.mark.long
 @planted
 def test_the_cpu_column_sums_to_the_loaders_own_cpu_time(one_round: None, long_whole: None) -> None:
     dataset = PLANTED["parallel"](tf.data.Dataset.range(400))

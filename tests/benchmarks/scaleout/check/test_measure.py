@@ -232,6 +232,7 @@ def checked(words: list[str], out: Path) -> dict[str, float]:
     return {result["name"]: result["ratio"] for result in document["results"]}
 
 
+@pytest.mark.long
 @planted
 @two_cores
 def test_the_rate_of_a_real_pool_is_predicted(tmp_path, monkeypatch):
