@@ -102,7 +102,7 @@ class StageTable:
       unavailable: a sentence for each thing that was asked for beside the stages and could not be measured.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage, ...] = ()
     cores: float
     loader_cpu_us_per_image: float | None = None
     effective_parallelism: float | None = None
@@ -176,16 +176,6 @@ class StageTable:
             "reason": self.reason,
             "flags": list(self.remarks(unit)),
         }
-
-
-def without_stages(reason: str, *, cores: float) -> StageTable:
-    """Returns the table of a loader that cannot be divided into stages.
-
-    Args:
-      reason: why not, as a clause.
-      cores: number of cores that this process may use.
-    """
-    return StageTable(stages=(), cores=cores, reason=reason)
 
 
 def image_name(path: str) -> str:

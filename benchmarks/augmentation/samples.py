@@ -16,7 +16,7 @@ class Sample:
       cores: number of cores that the process had, and of its parallel calls: 1, or all.
       images: number of images made in the window.
       wall_ns, cpu_ns: the window's duration; CPU time of all threads of the process.
-      others_cpu_ns: CPU time of the machine's other processes meanwhile; the kernel counts in ticks of 10 ms.
+      others_cpu_ns: CPU time of other processes meanwhile, on the cores that this one may use, in ticks of 10 ms.
     """
 
     round: int

@@ -117,17 +117,18 @@ def measure(bench: _Bench, subject: Subject, round_: int) -> Sample:
         _open(bench, subject)
     feed, batches = bench.feeds[subject]
     _take(feed, 2 * bench.cores)  # takes out what was prepared before the window, so that it is not counted
-    start_busy_ns = _machine_busy_ns()
+    start_busy_ns, _ = clock.machine_cpu_ns()
     start_ns, start_cpu_ns = clock.now_ns(), clock.own_cpu_ns()
     _take(feed, batches)
     cpu_ns, wall_ns = clock.own_cpu_ns() - start_cpu_ns, clock.now_ns() - start_ns
+    busy_ns, _ = clock.machine_cpu_ns()
     return Sample(
         round=round_,
         cores=bench.cores,
         images=batches * bench.batch_size,
         wall_ns=wall_ns,
         cpu_ns=cpu_ns,
-        others_cpu_ns=max(0, _machine_busy_ns() - start_busy_ns - cpu_ns),
+        others_cpu_ns=max(0, busy_ns - start_busy_ns - cpu_ns),
     )
 
 
@@ -160,14 +161,6 @@ def _give_back_freed_memory() -> None:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # only glibc has this function
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _machine_busy_ns() -> int:
-    """Returns the CPU time of all processes of the machine, and the time that its host gave to other machines."""
-    times = psutil.cpu_times()
-    waited_s = times.idle + getattr(times, "iowait", 0.0)
-    in_guests_s = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # already counted in user and nice
-    return int((sum(times) - waited_s - in_guests_s) * 1e9)
 
 
 def _take(feed: Iterator[Any], batches: int) -> None:

@@ -16,7 +16,7 @@ from pipeline import ImageSource
 from profiles import Device
 from profiles.provenance import usable_cores
 from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
+from profiles.stage_table import AnnotatedFunction, StageTable
 
 # A measured epoch has at most this many images (of which a quick run takes fewer), and at most as many as the model
 # alone takes in this many seconds, but at least this many batches, for a steady state. Results are rates for whole
@@ -234,7 +234,7 @@ class Group:
             table, annotated = self._child.ask("stages", job, lines, timeout_s=_STAGES_TIMEOUT_S)
             return table, annotated
         except (JobRefused, ChildDied) as error:
-            return without_stages(str(error), cores=usable_cores()), ()
+            return StageTable(cores=usable_cores(), reason=str(error)), ()
 
     @property
     def _replays(self) -> bool:

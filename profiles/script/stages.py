@@ -13,7 +13,7 @@ from profiles.devices import parse_device
 from profiles.provenance import usable_cores
 from profiles.report.measurements import MeasurementDocument, derive
 from profiles.script.progress import ReadingProgress
-from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
+from profiles.stage_table import AnnotatedFunction, StageTable
 from profiles.stages.progress import Note
 from profiles.text import Terminal, error_text
 
@@ -125,4 +125,4 @@ def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: boo
 
 
 def _no_stages(reason: str) -> _StagesAndLines:
-    return without_stages(reason, cores=usable_cores()), ()
+    return StageTable(cores=usable_cores(), reason=reason), ()

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from profiles import clock
-from profiles.stage_table import StageTable, without_stages
+from profiles.stage_table import StageTable
 from profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
 from profiles.stages.places import is_library
 from profiles.stages.progress import Note, unnoted
@@ -38,7 +38,7 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
       The table; without stages, and with the reason, where this kind of loader cannot be taken apart.
     """
     if isinstance(loader.dataset, IterableDataset):
-        return without_stages("an IterableDataset is read once: only its waiting can be seen", cores=cores)
+        return StageTable(cores=cores, reason="an IterableDataset is read once: only its waiting can be seen")
     workers = int(loader.num_workers)
     timer = CallTimer(files)
     note(0, _ROUNDS)
@@ -66,7 +66,7 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
         torch.set_rng_state(state)
     times = timer.times
     if not times.batches or not images:
-        return without_stages("its worker processes are not forked: nothing was seen of them", cores=cores)
+        return StageTable(cores=cores, reason="its worker processes are not forked: nothing was seen of them")
     ways = ["PyTorch's own code between the batches"]
     ways += ["sending batches between processes"] if workers else []
     ways += ["pinning their memory"] if loader.pin_memory else []

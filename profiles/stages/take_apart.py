@@ -10,7 +10,7 @@ import keras
 
 from profiles.measure.windows import Windows
 from profiles.provenance import usable_cores
-from profiles.stage_table import AnnotatedFunction, StageTable, without_stages
+from profiles.stage_table import AnnotatedFunction, StageTable
 from profiles.stages.lines import annotate
 from profiles.stages.progress import Note, unnoted
 from profiles.stages.python_stages import python_table
@@ -46,7 +46,7 @@ def stage_table(
         return python_table(data, windows, cores=cores, files=files, note=note)
     if not hasattr(data, "element_spec"):
         reason = f"a {type(data).__name__} is read once, and from outside: only its waiting can be seen"
-        return without_stages(reason, cores=cores)
+        return StageTable(cores=cores, reason=reason)
     from profiles.stages.tf_model import NodeState, look
     from profiles.stages.tf_stages import tfdata_table
 
@@ -65,7 +65,7 @@ def stage_table(
         windows.watch(data, observe, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
         return tfdata_table(data, cores=cores, running=running, names=names, note=note)
     except CutError as error:
-        return without_stages(str(error), cores=cores)
+        return StageTable(cores=cores, reason=str(error))
 
 
 def stages_and_lines(

@@ -104,7 +104,6 @@ SMOKE = [
 ]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("name", "images", "batch_size", "workers"), SMOKE)
 def test_every_image_comes_exactly_once(name, images, batch_size, workers, folder):
     assert_exactly_once(name, images, batch_size, workers, folder)

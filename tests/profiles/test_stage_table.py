@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, image_name, tail_of, without_stages
+from profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, image_name, tail_of
 from profiles.unit import IMAGE, SAMPLE
 
 
@@ -63,7 +63,7 @@ def test_a_flag_says_what_the_rest_is_where_there_is_more() -> None:
 
 
 def test_a_loader_that_cannot_be_cut_says_why() -> None:
-    empty = without_stages("it is read once", cores=2)
+    empty = StageTable(cores=2, reason="it is read once")
     assert (empty.stages, empty.reason, empty.remarks(IMAGE), empty.culprit) == ((), "it is read once", (), None)
 
 

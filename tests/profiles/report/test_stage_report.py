@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from profiles.report.text import print_stages
-from profiles.stage_table import Stage, StageTable, without_stages
+from profiles.stage_table import Stage, StageTable
 from profiles.unit import IMAGE
 from tests.builders import STAGE_TABLE as TABLE
 
@@ -116,4 +116,4 @@ def test_what_full_buffers_hold_is_said_where_it_is_much() -> None:
 
 
 def test_a_loader_without_stages_says_why() -> None:
-    assert printed(without_stages("it is read once", cores=2)) == "\nmine: no stages: it is read once.\n"
+    assert printed(StageTable(cores=2, reason="it is read once")) == "\nmine: no stages: it is read once.\n"

@@ -17,7 +17,7 @@ from profiles.results.evidence import Advice
 from profiles.results.result import Result
 from profiles.results.rules import findings
 from profiles.results.verdict import Verdict, evidence_of, judge, speed_up, what_the_cache_hides
-from profiles.stage_table import without_stages
+from profiles.stage_table import StageTable
 from tests.builders import a_cold_result, a_result, an_attribution, rounds_of, with_subject
 
 
@@ -309,7 +309,7 @@ def test_workers_that_a_result_names_are_evidence(asked: Any, known: int | None)
 
 
 def test_the_stages_of_a_result_are_evidence() -> None:
-    table = without_stages("it can be read once", cores=3)
+    table = StageTable(cores=3, reason="it can be read once")
     evidence = evidence_of(replace(a_result(), stages=table))
     assert (evidence.stages, evidence.cores) == (table, 3)
     assert evidence_of(a_result()).cores is None

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from profiles import profiling
 from profiles.measure.ahead import Ahead
-from profiles.stage_table import without_stages
+from profiles.stage_table import StageTable
 from profiles.stages import ahead as reading
 from profiles.stages.ahead import ahead_of
 from tests.fakes import FakeClock
@@ -110,7 +110,7 @@ def test_other_data_work_ahead_by_their_workers() -> None:
 @pytest.fixture
 def no_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the stages out, which are not looked at here."""
-    monkeypatch.setattr(profiling, "stages_and_lines", lambda *_, **__: (without_stages("", cores=2), ()))
+    monkeypatch.setattr(profiling, "stages_and_lines", lambda *_, **__: (StageTable(cores=2, reason=""), ()))
 
 
 def sixteen_at_once(batches: int, load_ms: float) -> tf.data.Dataset:
