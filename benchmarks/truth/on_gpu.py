@@ -63,13 +63,22 @@ def a_busy_model(step_s: float, *, side: int = 4096) -> keras.Model:
     return _multiplying(max(1, round((step_s - rest_s) / product_s)), side)
 
 
+# So many products take most of any step.
+_MOST_PRODUCTS = 1000
+
+
 @functools.cache
 def _product_s(side: int) -> tuple[float, float]:
     """Returns the seconds that this device takes for a product, and for the rest of a training step."""
+
+    def step_s(count: int) -> float:
+        return by_hand.step_s(_multiplying(count, side), itertools.repeat(on_device(a_batch())), 30)
+
     few, many = 4, 12
-    few_s, many_s = (
-        by_hand.step_s(_multiplying(count, side), itertools.repeat(on_device(a_batch())), 30) for count in (few, many)
-    )
+    few_s, many_s = step_s(few), step_s(many)
+    while many_s < 2 * few_s and many < _MOST_PRODUCTS:  # else what a busy machine adds may be more than the products
+        many *= 2
+        many_s = step_s(many)
     product_s = (many_s - few_s) / (many - few)
     return product_s, few_s - few * product_s
 

@@ -108,7 +108,7 @@ def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, m
         raise SourceError(f"{name} cannot be exported")
 
     whole = dataclasses.replace(source, kind="tfds")
-    monkeypatch.setattr("benchmarks.lab.photos.read_source", lambda *_: whole)
+    monkeypatch.setattr("benchmarks.lab.photos.read_source", lambda *_, **__: whole)
     monkeypatch.setattr(
         "benchmarks.lab.photos.from_tfds", lambda name, split, skip_list: {"mnist/test": source}[f"{name}/{split}"]
     )
