@@ -325,8 +325,8 @@ def _claim(name: str) -> None:
 
 if sys.platform != "linux":
     print(
-        f"unstall: tested on Linux. On {sys.platform} it can be imported; worker processes, the page cache, hardware "
-        "counters and quotas of control groups are not supported.",
+        f"unstall: tested on Linux. On {sys.platform} `import profiles` works; worker processes, the page cache, "
+        "hardware counters and quotas of control groups are not supported.",
         file=sys.stderr,
     )
 sys.meta_path[:] = [_Finder(), *(finder for finder in sys.meta_path if not getattr(finder, "of_unstall", False))]

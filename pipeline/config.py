@@ -364,8 +364,9 @@ def config_to_toml(config: PipelineConfig) -> str:
 
 
 def _toml_lines(values: dict[str, Any]) -> list[str]:
-    # JSON writes names, numbers, truth values and lists of them as TOML does.
-    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    # JSON writes names, numbers, truth values and lists of them as TOML does, but for one letter.
+    texts = {key: json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") for key, value in values.items()}
+    return [f"{key} = {text}" for key, text in texts.items()]
 
 
 def config_from_toml(text: str) -> PipelineConfig:

@@ -387,6 +387,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _names_results(text: str | None) -> bool:
+    """Whether what `--apply` was given is the path of results that are there."""
+    from profiles.script.applying import results_in
+
+    path = results_in(text) if text else None
+    return path is not None and path.exists()
+
+
 def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
     """Returns why the command cannot run with these arguments, in one line; None if it can."""
     script = Path(arguments.script)
@@ -396,7 +404,7 @@ def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
             return f"--{name.replace('_', '-')} must be at least 1. Received: {value}."
     if not 1 <= arguments.budget <= _LONGEST_BUDGET_S:
         return f"--budget must be from 1 to {_LONGEST_BUDGET_S:g} seconds. Received: {arguments.budget:g}."
-    if arguments.write and not (arguments.apply and Path(arguments.apply).exists()):
+    if arguments.write and not _names_results(arguments.apply):
         return f"--write needs --apply=RESULTS, the results of an earlier run. Received: --apply={arguments.apply}."
     if arguments.write and os.path.lexists(arguments.write):
         return f"--write {arguments.write} exists already: nothing is overwritten. Choose another name."

@@ -2,7 +2,8 @@
 
 `@pytest.mark.needs("torch")` names the library of a test. Where that library is missing, the test is skipped.
 `pytest --libraries torch,grain` runs only the tests of these libraries, and each of them fails where its library is
-missing. So `.ci/run`, which installs them for that run, cannot pass without the tests.
+missing. So `.ci/run`, which installs them for that run, cannot pass without the tests. Tests that are marked `long` are
+left out here as well, unless `-m` says otherwise.
 """
 
 from __future__ import annotations

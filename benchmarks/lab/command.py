@@ -54,8 +54,8 @@ class Command:
     Attributes:
       parser: returns the parser of the command line.
       plan: makes the plan from the parsed options and the folder for results; raises `UserError` for wrong options.
-      lab: "module:function" that takes plan, progress and the console for errors, and returns a `LabRun`. The module is
-        imported only after the plan was made and the folder was checked.
+      lab: "module:function" that takes plan, progress and the console for errors, and returns what measures, as a
+        `LabRun` does. The module is imported only after the plan was made and the folder was checked.
       kind: "module:NAME" of the `Kind` of the command's documents.
       listing: prints what the user can choose from, for `--list`; None for a command without this option.
       exit_code: returns the exit code of a complete run, from its document and what is derived from the document.

@@ -55,10 +55,10 @@ def open_splits(
         folder = folder / "train"
     beside = folder.resolve().with_name("test")
     if folder.resolve().name == "train" and beside.is_dir():
-        train = read_source(str(folder), progress, errors, skip_list=skip_list)
-        test = read_source(str(beside), progress, errors, skip_list=skip_list)
+        train = read_source(str(folder), progress, errors, results=None, skip_list=skip_list)
+        test = read_source(str(beside), progress, errors, results=None, skip_list=skip_list)
         return _given(train, test, "the folder test beside it")
-    whole = read_source(data, progress, errors, skip_list=skip_list)
+    whole = read_source(data, progress, errors, results=None, skip_list=skip_list)
     if whole.kind == "tfds":
         try:
             test = from_tfds(data.removeprefix("tfds:"), split="test", skip_list=read_skip_list(skip_list))

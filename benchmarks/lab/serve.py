@@ -7,7 +7,6 @@ the files that it imports, must import no other library.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import queue
 import re
@@ -52,11 +51,7 @@ def main() -> None:
     requests: Requests = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, requests), daemon=True).start()
     settle(device)
-    gc.disable()  # nearly all that imports make lives on: looking for garbage in it takes a fifth of their time
-    try:
-        session = unstall.of_ours(name)(*arguments)
-    finally:
-        gc.enable()
+    session = unstall.of_ours(name)(*arguments)
     if not hasattr(session, "work"):
         answer(connection, requests, session)
         return

@@ -286,7 +286,7 @@ def _loader(script: Script, node: ast.Call, method: str, taken: set[str]) -> tup
         _check_dataset(call)
     try:
         draws = _draws(generator)
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, LookupError) as error:
         raise NoEquivalent("its ranges are of no form that Keras takes") from error
     variable = _variable(script, node)
     if method not in FLOWS and any(_is_cached(script, use) for use in _loads(script, variable, node)):
@@ -323,8 +323,8 @@ def _check_types(generator: Mapping[str, Any], call: Mapping[str, Any]) -> None:
             raise NoEquivalent(f"`{name}={value!r}` is no number")
     for name in ("target_size", "image_size"):
         size = call.get(name, (256, 256))
-        sides = [size] if isinstance(size, int) else size
-        if not (isinstance(sides, list | tuple) and len(sides) in (1, 2) and all(type(side) is int for side in sides)):
+        sides = (size, size) if name == "image_size" and isinstance(size, int) else size
+        if not (isinstance(sides, list | tuple) and len(sides) == 2 and all(type(side) is int for side in sides)):
             raise NoEquivalent(f"`{name}={size!r}` is no size of an image")
 
 
@@ -356,7 +356,7 @@ def _check_dataset(call: Mapping[str, Any]) -> None:
         raise NoEquivalent("it is batched elsewhere: put `.cache()` behind it if its images fit into memory")
     if call.get("subset") == "both":
         raise NoEquivalent('subset="both" gives two data sets at once: ask for each by itself')
-    if call.get("color_mode", "rgb") not in _CHANNELS:
+    if call.get("color_mode", "rgb") not in tuple(_CHANNELS):
         raise NoEquivalent(f"`color_mode={call['color_mode']!r}` has no equivalent")
     if call.get("format", "tf") != "tf":
         raise NoEquivalent(f"`format={call['format']!r}` is no tf.data")

@@ -211,6 +211,7 @@ def test_a_keras_file_is_opened_as_it_was_saved(tmp_path):
     np.testing.assert_array_equal(opened(images), model(images))
 
 
+@pytest.mark.long
 def test_a_keras_file_of_the_network_with_a_layer_of_ours_is_opened(tmp_path):
     path = str(tmp_path / "own.keras")
     model = compiled(MODELS["cifar10-cnn"])

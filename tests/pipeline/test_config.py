@@ -443,7 +443,7 @@ def test_numbers_from_numpy_survive_toml():
     assert config_from_toml(config_to_toml(config)) == config
 
 
-@pytest.mark.parametrize("host", ['a"b', "a\\b", "größe-😀"])
+@pytest.mark.parametrize("host", ['a"b', "a\\b", "größe-😀", "a\x7fb"])
 def test_an_address_with_letters_that_toml_escapes_survives_toml(host):
     config = PipelineConfig(service=f"{host}:80")
     assert config_from_toml(config_to_toml(config)) == config

@@ -53,6 +53,7 @@ def profiled(images: int = 250, rounds: int = 2) -> Profile:
     )
 
 
+@pytest.mark.long
 @planted
 @tensorflow_only
 def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> None:

@@ -199,6 +199,7 @@ def memory_beside(monkeypatch):
     monkeypatch.setattr(measure, "Worker", worker)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("memory_beside")
 def test_a_small_run_leaves_its_table_and_its_pictures(photos, tmp_path, capsys):
     out = tmp_path / "out"

@@ -161,6 +161,7 @@ def test_a_worker_that_fails_or_dies_says_why_and_is_replaced(pair):
         worker.close()
 
 
+@pytest.mark.long
 def test_the_memory_that_a_row_takes_is_seen(pair):
     images = np.tile(pair, (16, 4, 4, 1))  # 32 of 256 px: a float32 batch has 25 MB
     worker = Worker(images, 32, cores=1)

@@ -118,6 +118,7 @@ def test_an_interpreter_that_ends_at_once_is_said_in_one_line(folder: Path) -> N
         measured(folder, "epoch", str(folder / "python"))
 
 
+@pytest.mark.long
 @planted
 def test_the_slower_environment_is_found(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -134,6 +134,7 @@ def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: py
     assert "bad: as written" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_script_that_does_not_end_is_ended_with_its_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

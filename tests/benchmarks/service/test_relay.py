@@ -166,6 +166,7 @@ def test_a_closed_relay_has_no_thread_and_no_port(is_cut):
         socket.create_connection(("127.0.0.1", relay.port), timeout=_SOON_S)
 
 
+@pytest.mark.long
 def test_bytes_come_as_late_as_is_asked_for_and_in_order_both_ways(listener):
     relay = Relay(delay_s=3 * _QUIET_S)
     relay.lead_to(listener.getsockname()[1])

@@ -66,6 +66,7 @@ def test_parallel_calls_show_locks_and_hardware_threads_that_share_a_core(severa
     assert stage.cost(30.0, 16) == StageCost(us_per_image=50.0, most_calls=most_calls, crowded_factor=crowded)
 
 
+@pytest.mark.long
 def test_stages_and_model_are_measured_in_turns(photos, monkeypatch):
     """An emulated device of 500 images/sec: 2 ms an image, and the hand-over of a batch."""
     turns = []

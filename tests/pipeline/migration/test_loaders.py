@@ -119,6 +119,9 @@ def test_a_name_for_the_generator_its_dictionary_and_its_positions_are_understoo
         ("shear_range='x'", "", "its ranges are of no form that Keras takes"),
         ("rescale='a'", "", "`rescale='a'` is no number"),
         ("", ", target_size=None", "`target_size=None` is no size of an image"),
+        ("zoom_range={'a': 1}", "", "its ranges are of no form that Keras takes"),
+        ("", ", target_size=64", "`target_size=64` is no size of an image"),
+        ("", ", target_size=(64,)", "`target_size=(64,)` is no size of an image"),
         ("", ", target_size=(64, 'x')", "`target_size=(64, 'x')` is no size of an image"),
     ],
 )
@@ -135,6 +138,8 @@ def test_what_has_no_equivalent_is_named_with_the_reason(generator: str, call: s
         (FLOW + "a = ImageDataGenerator().flow_from_dataframe(df)", "flow_from_dataframe"),
         ("a = keras.utils.image_dataset_from_directory('x', batch_size=None)", "image_dataset_from_directory"),
         ("a, b = image_dataset_from_directory('x', subset='both', seed=1)", "image_dataset_from_directory"),
+        ("a = image_dataset_from_directory('x', image_size=(64,))", "image_dataset_from_directory"),
+        ("a = image_dataset_from_directory('x', color_mode=[1])", "image_dataset_from_directory"),
     ],
 )
 def test_code_of_ones_own_and_tables_stay(text: str, what: str) -> None:

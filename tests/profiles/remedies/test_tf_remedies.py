@@ -569,6 +569,7 @@ def test_each_epoch_reads_a_cache_that_memory_cannot_hold_from_the_disk(memory_b
     assert len(seen(data.whole(("cache-on-disk",)))) == IMAGES and len(dropped) == epochs
 
 
+@pytest.mark.long
 def test_a_cache_on_disk_that_is_in_use_is_removed_when_the_process_ends(tmp_path):
     code = """
 import tensorflow as tf, unstall

@@ -308,7 +308,6 @@ def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_da
 
 @pytest.mark.parametrize("name", ["my train.py", "john's train.py"])
 def test_the_name_of_a_script_is_quoted_where_what_was_typed_is_not_known(name: str) -> None:
-    """So it is on the page, and in what `show` prints."""
     result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6), resident_ms=4)
     document = a_script(with_subject(result, notes=("fed by an ImageDataGenerator iterator",)))
     text = shown(replace(document, plan=replace(document.plan, data=name)))

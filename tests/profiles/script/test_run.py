@@ -606,7 +606,6 @@ def test_hosts_that_keras_cannot_train_on_are_said_in_one_line(tmp_path, cluster
     assert said is None or said in lines[0]
 
 
-@pytest.mark.slow  # 20 s; what is found of a `fit` on PyTorch is asked of the one over a DataLoader below
 @pytest.mark.needs("torch")
 def test_a_fit_on_pytorch_is_watched_and_comes_to_the_same(tmp_path):
     script = write(
@@ -671,7 +670,6 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
     assert "stands in for them" in " ".join(shown.stderr.split())
 
 
-@pytest.mark.slow  # 15 s for eight rounds of evaluate and predict; their account has tests in test_account.py
 @planted
 def test_evaluate_and_predict_have_rows_of_their_own(tmp_path):
     text = """

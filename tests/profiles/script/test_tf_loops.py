@@ -231,6 +231,7 @@ def test_data_of_two_places_that_one_function_loops_over_are_two_loops(names: tu
     assert [[epoch.images for epoch in fit.epochs] for fit in loops.fits] == [[48] * 3, [24] * 3]
 
 
+@pytest.mark.long
 def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
     applied = Applied([Wanted(names=("prefetch",))])
     with attached(Loops(max_steps=None, applies=applied)) as loops:

@@ -155,6 +155,7 @@ def test_an_earlier_run_is_applied_and_written_as_a_diff_that_applies(
 def refused(folder: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Returns the one line by which the command refuses these words, before it runs anything."""
     capsys.readouterr()
+    (folder / "cache").mkdir(exist_ok=True)  # a folder may have the name of a remedy
     with contextlib.chdir(folder):
         assert main(words) == 2
     printed = capsys.readouterr()
