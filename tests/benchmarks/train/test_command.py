@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import shutil
 
@@ -98,6 +99,18 @@ def test_the_folder_test_beside_train_is_tested_with(photos, tmp_path):
         SourceError, match="must be of the classes to train on. Received: .* in train, birds, .* in test"
     ):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("data", [".", "train"])
+def test_photos_that_are_left_out_are_named_by_the_doctor_as_no_file_of_ours_names_them(photos, tmp_path, data):
+    for part in ("train", "test"):
+        shutil.copytree(photos, tmp_path / part)
+        (tmp_path / part / "discs" / "empty.jpg").touch()
+    errors = Console(file=io.StringIO(), width=200)
+    with progress_bar(QUIET) as progress:
+        open_splits(str(tmp_path / data), seed=0, progress=progress, errors=errors)
+    printed = errors.file.getvalue()
+    assert printed.count("python -m benchmarks.doctor names all") == 2 and "results.json" not in printed
 
 
 def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, monkeypatch):
