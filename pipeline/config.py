@@ -364,7 +364,7 @@ def config_to_toml(config: PipelineConfig) -> str:
 
 
 def _toml_lines(values: dict[str, Any]) -> list[str]:
-    # JSON writes names, numbers, truth values and lists of them as TOML does, but for one letter.
+    # JSON writes names, numbers, truth values and lists of them as TOML does. Only TOML escapes the character DEL.
     texts = {key: json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") for key, value in values.items()}
     return [f"{key} = {text}" for key, text in texts.items()]
 
