@@ -63,7 +63,7 @@ def a_busy_model(step_s: float, *, side: int = 4096) -> keras.Model:
     return _multiplying(max(1, round((step_s - rest_s) / product_s)), side)
 
 
-# So many products take most of any step.
+# No step needs more products than this to spend most of its time on them.
 _MOST_PRODUCTS = 1000
 
 
@@ -76,7 +76,8 @@ def _product_s(side: int) -> tuple[float, float]:
 
     few, many = 4, 12
     few_s, many_s = step_s(few), step_s(many)
-    while many_s < 2 * few_s and many < _MOST_PRODUCTS:  # else what a busy machine adds may be more than the products
+    # While the products add less than the rest of a step takes, noise can be larger than what they add.
+    while many_s < 2 * few_s and many < _MOST_PRODUCTS:
         many *= 2
         many_s = step_s(many)
     product_s = (many_s - few_s) / (many - few)
