@@ -55,7 +55,8 @@ class AnyData(Source):
         """Returns what marks the end of the work that PyTorch gave a GPU, or the arrays that JAX still computes."""
         if self._gpus:
             return _cuda_marks(self._gpus)
-        jax = sys.modules.get("jax")  # missing where PyTorch's GPU is used no more since this pass began
+        # Without JAX: the script moved its model off PyTorch's GPU after this pass had begun.
+        jax = sys.modules.get("jax")
         return [] if jax is None else [array for array in jax.live_arrays() if not _are_done([array])]
 
     def unit_in(self, batch: Any) -> Unit:
