@@ -162,6 +162,8 @@ def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
 
 
 def _warped(warp: Callable[[np.ndarray, np.ndarray, np.ndarray], None]) -> Apply:
+    """Returns a function that gives the warped image in a new array."""
+
     def apply(image: np.ndarray, draw: np.ndarray) -> np.ndarray:
         target = np.empty_like(image)
         warp(image, draw.reshape(2, 3), target)

@@ -116,7 +116,7 @@ class Run:
             with self._recorder as recorder:
                 recorder.phase("warm-up")
                 for group in list(self._groups):
-                    if group in self._groups:
+                    if group in self._groups:  # else its device was left out with a group before
                         self._open(group)
                 self._warn_of_image_sizes()
                 say_data(self._errors, self._source)
