@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,18 +44,13 @@ RAM_DISK = Path("/dev/shm")
 _ROOM_RATIO = 0.8
 
 
-# Batches that lie ready when the next epoch begins. With 2 the first batch came after 2 ms, with 1 after 3, with 0
-# after 5.
-_READ_ON_BATCHES = 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
     """Batches of `(images, labels)` for `fit`, for any number of epochs, until the loader is closed.
 
     Attributes:
       data: a `tf.data.Dataset` or a `keras.utils.PyDataset`, of one epoch.
-      one_iterator: whether `fit` gets the data repeated, so that one iterator serves all epochs.
+      endless: the epochs one after the other without an end, where one iterator serves all; or None.
       images: images an epoch.
       batches: batches an epoch.
       parallel_batches: how many batches may be prepared at the same time.
@@ -69,7 +66,7 @@ class Loader:
     data: Any
     images: int
     batches: int
-    one_iterator: bool = False
+    endless: Any = None
     parallel_batches: int = 1
     buffered_batches: int = 0
     device_layers: tuple[Any, ...] = ()
@@ -85,10 +82,7 @@ class Loader:
 
         With one iterator, a second `fit` begins with the draws of a later epoch than the next: tf.data has read on.
         """
-        if not self.one_iterator:
-            return {"x": self.data}
-        # The second buffer reads on at the end of an epoch, where the one inside the repeated data is empty.
-        return {"x": self.data.repeat().prefetch(_READ_ON_BATCHES), "steps_per_epoch": self.batches}
+        return {"x": self.data} if self.endless is None else {"x": self.endless, "steps_per_epoch": self.batches}
 
     def close(self) -> None:
         """Ends the loader's workers and removes its copies on the RAM disk; prepared copies and caches are kept."""
@@ -214,28 +208,35 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
+        rest: Callable[[Any], Any] | None = None
         if config.composed:
-            dataset = read.composed_batches(source, config, whole_images)
+            epoch, rest = read.composed_stages(source, config, whole_images)
         else:
-            dataset = read.read(source, config)
-            dataset = output.cache(dataset, config)
-            dataset = output.shuffle_cached(dataset, config)
+            epoch = read.read(source, config)
+            epoch = output.cache(epoch, config)
+            epoch = output.shuffle_cached(epoch, config)
             if config.augment_at == "element":
-                dataset = augment.augment(dataset, source.images, config)
+                epoch = augment.augment(epoch, source.images, config)
             if not yields_batches(source, config):
-                dataset = dataset.batch(config.batch_size)
+                epoch = epoch.batch(config.batch_size)
             if config.augment_at == "batch":
-                dataset = augment.augment(dataset, source.images, config)
-        dataset = output.rescale(dataset, config)
-        dataset = output.with_options(dataset, config)
-        dataset = output.prefetch(dataset, config, device)
+                epoch = augment.with_draws(epoch, source.images, config)
+                rest = partial(augment.augmented, config=config)
+
+        def finished(batches: Any) -> Any:
+            dataset = output.rescale(batches if rest is None else rest(batches), config)
+            return output.prefetch(output.with_options(dataset, config), config, device)
+
+        data = finished(epoch)
+        # Epochs are repeated in front of the parallel calls for whole batches: these go on over the end of an epoch.
+        endless = finished(epoch.repeat()) if config.one_iterator else None
     return Loader(
-        data=dataset,
+        data=data,
+        endless=endless,
         images=source.images,
         batches=math.ceil(source.images / config.batch_size),
-        one_iterator=config.one_iterator,
         parallel_batches=parallel_batches(config, source, whole_images),
-        buffered_batches=_prefetched(config) + _READ_ON_BATCHES * config.one_iterator,
+        buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         notes=tuple(notes),
     )
@@ -247,11 +248,11 @@ def _served(config: PipelineConfig, source: ImageSource, address: Address) -> Lo
     service = Served(source, config, address)
     return Loader(
         data=service.dataset(),
+        endless=service.dataset(endless=True) if config.one_iterator else None,
         images=source.images,
         batches=service.client.batches,
-        one_iterator=config.one_iterator,
         parallel_batches=len(service.client.workers) * parallel_batches(config, source),
-        buffered_batches=_prefetched(config) + _READ_ON_BATCHES * config.one_iterator,
+        buffered_batches=_prefetched(config),
         device_layers=_device_layers(config),
         service=service,
     )

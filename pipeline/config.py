@@ -255,12 +255,6 @@ class PipelineConfig:
                 "Received: prefetch_to_device=True, prefetch=0."
             )
 
-        if self.prefetch_to_device and self.one_iterator:
-            raise ConfigError(
-                "`one_iterator` must be false with prefetch_to_device: nothing can follow a buffer on the device. "
-                "Received: prefetch_to_device=True, one_iterator=True."
-            )
-
     def _check_resample(self) -> None:
         if self.resample == "separate":
             return

@@ -247,12 +247,10 @@ def candidates(
     base = replace(base, loader="tf_data", autotune=False, rewrites=True, interpolation="bilinear", location="disk")
     for kind in _kinds(base, accelerator=accelerator, scales=scales):
         for workers in _workers(cores):
-            # What is repeated for one iterator has a buffer behind it: a pipeline without one is to stay without.
-            # Nothing can follow a buffer on the device.
             yield replace(kind, workers=workers, prefetch=0)
             yield replace(kind, workers=workers, prefetch=2, one_iterator=True)
             if sends:
-                yield replace(kind, workers=workers, prefetch=2, prefetch_to_device=True)
+                yield replace(kind, workers=workers, prefetch=2, one_iterator=True, prefetch_to_device=True)
 
 
 def kind_of(config: PipelineConfig) -> PipelineConfig:

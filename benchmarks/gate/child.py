@@ -76,8 +76,9 @@ def measure(
     else:
         loader, model = _loader(subject, setting)
         feed = loader.data
-        if getattr(loader, "one_iterator", False):  # the loader may be an earlier revision's
-            repeated = FitData(arguments=loader.fit_arguments)
+        arguments = getattr(loader, "fit_arguments", {})  # the loader may be an earlier revision's
+        if "steps_per_epoch" in arguments:
+            repeated = FitData(arguments=arguments)
     try:
         _check_origin(subject, here)
         check_device(setting.device)

@@ -226,7 +226,7 @@ class Session:
                 ceiling.windows.prepare(_with_labels(shapes(ceiling.batches), label_dtype))
             if loader.record is not None:
                 loader.record.clear()
-            feed = FitData(arguments=loader.fit_arguments) if loader.one_iterator else loader.data
+            feed = loader.data if loader.endless is None else FitData(arguments=loader.fit_arguments)
             warmup = ceiling.windows.train(
                 feed, epochs=1, ramp_steps=loader.parallel_batches, round_=0, window="warmup"
             )

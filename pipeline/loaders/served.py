@@ -36,17 +36,18 @@ class Served:
             self.close()
             raise
 
-    def dataset(self) -> tf.data.Dataset:
-        """Returns the batches as tf.data: each iterator is the next epoch."""
+    def dataset(self, *, endless: bool = False) -> tf.data.Dataset:
+        """Returns the batches as tf.data: each iterator is the next epoch, or the next and all that follow it."""
         client, served = self.client, self._config.served
         if served == "batches":
-            return output.from_python(client.epoch, client.batches, self._config, dtype="uint8")
+            return output.from_python(client.epoch, client.batches, self._config, dtype="uint8", endless=endless)
         return output.from_python(
             client.counted_epoch,
             client.batches,
             self._config,
             dtype="string" if served == "files" else "uint8",
             rest=lambda dataset: rest_of(dataset, client.maker),
+            endless=endless,
         )
 
     def close(self) -> None:

@@ -18,6 +18,19 @@ Apply = Callable[[Any, Any], Any]
 
 def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Applies the k-th draw of an epoch to its k-th image, or the k-th batch of draws to its k-th batch."""
+    return augmented(with_draws(dataset, images, config), config)
+
+
+def with_draws(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:
+    """Puts an epoch's draws beside its images or batches, as `augmented` takes them."""
+    if config.augmentation is None or config.augment_at == "device" or config.augment_with == "keras_layers":
+        return dataset
+    draws = epoch_draws(images, config)
+    return tf.data.Dataset.zip((dataset, draws.batch(config.batch_size) if config.augment_at == "batch" else draws))
+
+
+def augmented(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Applies the draws to what `with_draws` returned, of one epoch or of several; Keras' layers draw themselves."""
     if config.augmentation is None or config.augment_at == "device":
         return dataset
     if config.augment_with == "keras_layers":
@@ -32,18 +45,13 @@ def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf
         # TensorFlow's guide maps them in parallel, as the guide does.
         parallel = config.loader == "image_dataset_from_directory"
         return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
-    draws = epoch_draws(images, config)
-    apply = drawn(config)
-    if config.augment_at == "batch":
-        draws = draws.batch(config.batch_size)
-    else:
-        apply = one_image(apply)
+    apply = drawn(config) if config.augment_at == "batch" else one_image(drawn(config))
 
     def augment_image(element: tuple[Any, Any], matrix: Any) -> tuple[Any, Any]:
         image, label = element
         return apply(image, matrix), label
 
-    return mapped(tf.data.Dataset.zip((dataset, draws)), augment_image, config)
+    return mapped(dataset, augment_image, config)
 
 
 def drawn(config: PipelineConfig) -> Apply:

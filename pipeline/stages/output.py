@@ -50,6 +50,7 @@ def from_python(
     *,
     dtype: str,
     rest: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
+    endless: bool = False,
 ) -> tf.data.Dataset:
     """Returns batches that Python makes, as tf.data: rescaled and prefetched as the config says.
 
@@ -60,6 +61,7 @@ def from_python(
       batches: of an epoch.
       dtype: of the images; "string" for the bytes of their files.
       rest: makes `(images, labels)` of what `epoch` yields, which begins with the batch's number then.
+      endless: whether one iterator serves one epoch after the other, without an end.
     """
     shape = (None,) if dtype == "string" else (None, *config.image_size, 3)
     spec: tuple[tf.TensorSpec, ...] = tf.TensorSpec(shape, dtype), tf.TensorSpec((None,), tf.int32)
@@ -68,6 +70,8 @@ def from_python(
     with tf.device("/CPU:0"):
         dataset = tf.data.Dataset.from_generator(epoch, output_signature=spec)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
+        if endless:
+            dataset = dataset.repeat()
         if rest is not None:
             dataset = rest(dataset)
         if rest is not None or dtype != config.output_dtype:

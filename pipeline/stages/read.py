@@ -138,19 +138,31 @@ def read(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
     return load(order(source, config), source, config)
 
 
-def composed_batches(source: ImageSource, config: PipelineConfig, whole_images: int) -> tf.data.Dataset:
-    """Yields batches of `(images, labels)`; each uint8 image is resampled once, by one map of its decoded pixels.
+def composed_stages(
+    source: ImageSource, config: PipelineConfig, whole_images: int
+) -> tuple[tf.data.Dataset, Callable[[tf.data.Dataset], tf.data.Dataset]]:
+    """Returns the plan of an epoch, and what makes batches of `(images, labels)` of the plans of one epoch or several.
+
+    Each uint8 image is resampled once, by one map of its decoded pixels.
 
     Args:
       whole_images: images of the whole of which `source` is a part.
     """
-    batches = batches_per_call(source, config, whole_images)
-    several = replace(config, batch_size=batches * config.batch_size)
-    dataset = load_composed(planned_batches(source, several), source, several)
-    if batches == 1:
-        return dataset
-    dataset = dataset.rebatch(config.batch_size)
-    return dataset.apply(tf.data.experimental.assert_cardinality(-(-source.images // config.batch_size)))
+    per_call, size = batches_per_call(source, config, whole_images), config.batch_size
+    several = replace(config, batch_size=per_call * size)
+    batches = -(-source.images // size)
+    sizes = [size] * (batches - 1) + [source.images - (batches - 1) * size]
+
+    def made(plans: tf.data.Dataset) -> tf.data.Dataset:
+        dataset = load_composed(plans, source, several)
+        if per_call == 1:
+            return dataset
+        ends = plans.cardinality() != tf.data.INFINITE_CARDINALITY
+        # `rebatch` forgets how many batches there are.
+        counted = tf.data.experimental.assert_cardinality(batches if ends else tf.data.INFINITE_CARDINALITY)
+        return dataset.rebatch(sizes).apply(counted)
+
+    return planned_batches(source, several), made
 
 
 def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:

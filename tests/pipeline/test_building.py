@@ -15,6 +15,7 @@ from collections import namedtuple
 import numpy as np
 import psutil
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig, build, building, from_arrays, from_folder
@@ -76,16 +77,27 @@ def test_other_variants_write_no_folder_of_their_own(name, photos):
         assert loader.folders == ()
 
 
-@pytest.mark.parametrize("name", ["tf-data-autotune", "tf-data-composed"])
-def test_one_iterator_serves_the_same_epochs_and_fit_is_told_how_long_they_are(name, photos):
-    source = from_folder(photos)
-    config = dataclasses.replace(VARIANTS[name], batch_size=16)
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("tf-data-autotune", {}),
+        ("tf-data-composed", {}),
+        ("tf-data-raw", {}),
+        ("tf-data-raw", {"workers": 1, "batch_size": 2}),  # two batches a call
+        ("tf-data-autotune", {"cache": "memory", "augment_at": "batch"}),
+        ("tf-data-device-prefetch", {}),
+    ],
+)
+def test_one_iterator_serves_the_same_epochs_and_fit_is_told_how_long_they_are(name, changed, photos):
+    source = from_folder(photos).take(39)
+    config = dataclasses.replace(VARIANTS[name], **{"batch_size": 16, **changed})
     with build(config, source) as loader:
         expected = [batch for _ in range(3) for batch in loader.data.as_numpy_iterator()]
     with build(dataclasses.replace(config, one_iterator=True), source) as loader:
-        assert loader.fit_arguments["steps_per_epoch"] == loader.batches == 3
-        given = list(loader.fit_arguments["x"].take(9).as_numpy_iterator())
-    # 40 images make batches of 16, 16 and 8: none holds images of two epochs.
+        assert loader.fit_arguments["steps_per_epoch"] == loader.batches == len(expected) // 3
+        assert loader.fit_arguments["x"].cardinality() == tf.data.INFINITE_CARDINALITY
+        given = list(loader.fit_arguments["x"].take(len(expected)).as_numpy_iterator())
+    # The last batch of an epoch is short: none holds images of two epochs.
     for (images, labels), (other_images, other_labels) in zip(given, expected, strict=True):
         np.testing.assert_array_equal(labels, other_labels)
         np.testing.assert_allclose(images, other_images)

@@ -333,13 +333,6 @@ def test_auto_is_refused_where_the_tuner_is_off(workers, prefetch):
     )
 
 
-def test_one_iterator_cannot_follow_a_buffer_on_the_device():
-    assert message_of(prefetch_to_device=True, prefetch=2, one_iterator=True) == (
-        "`one_iterator` must be false with prefetch_to_device: nothing can follow a buffer on the device. "
-        "Received: prefetch_to_device=True, one_iterator=True."
-    )
-
-
 def test_prefetch_to_device_needs_a_buffer():
     assert message_of(prefetch_to_device=True) == (
         "`prefetch` must be at least 1 with prefetch_to_device: it is the size of that buffer. "

@@ -223,7 +223,7 @@ def test_a_buffer_on_the_device_is_tried_beside_one_iterator_where_tensorflow_tr
     )
     on_device = [config for config in on_tensorflow if config.prefetch_to_device]
     assert set(on_jax) == set(on_tensorflow) - set(on_device) and not any(one.prefetch_to_device for one in on_jax)
-    on_host = [replace(one, prefetch_to_device=False, one_iterator=True) for one in on_device]
+    on_host = [replace(one, prefetch_to_device=False) for one in on_device]
     assert len(on_device) > 100 and set(on_host) == {config for config in on_jax if config.one_iterator}
     assert {kind_of(one) for one in on_device}.isdisjoint(map(kind_of, on_host))
 

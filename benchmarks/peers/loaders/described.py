@@ -20,8 +20,14 @@ def described(job: Job) -> Loader:
     config = job.config or PipelineConfig()
     if job.workers is not None and config.workers != AUTO:
         config = replace(config, workers=job.workers, use_multiprocessing=job.processes)
-    data = build(config, source_of(job)).data
-    return ThroughFit(data) if isinstance(data, keras.utils.PyDataset) else AllEpochs(data.repeat)
+    if config.loader == "tf_data":
+        config = replace(config, one_iterator=True)
+    loader = build(config, source_of(job))
+    if isinstance(loader.data, keras.utils.PyDataset):
+        return ThroughFit(loader.data)
+    if loader.endless is None:
+        return AllEpochs(loader.data.repeat)
+    return AllEpochs(lambda epochs: loader.endless.take(epochs * loader.batches))
 
 
 def in_python(job: Job) -> Loader:
