@@ -612,6 +612,7 @@ def a_measurement(place, round_=0, **changes):
         "round": round_,
         "images": place.files,
         "listing_ns": place.files * 100_000,
+        "listing_again_ns": place.files * 50_000,
         "build_ns": 50_000_000,
         "memory_bytes": 30_000_000,
         "first": a_scaling_sample(),

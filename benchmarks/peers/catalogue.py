@@ -254,6 +254,15 @@ PARTS = {
         "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
     }.items()
 }
+# Nothing that is loaded through tf.data can be faster.
+PARTS["read-decode-warp-tf-data"] = replace(
+    PARTS["read-decode-warp"],
+    name="read-decode-warp-tf-data",
+    module="benchmarks.peers.loaders.tensorflow",
+    functions={"cold": "read_decode_warp_tf_data"},
+    packages=("unstall", "opencv-python-headless", "tensorflow"),
+    note="the same part, done by tf.data's threads",
+)
 # No bound for loaders: it decodes at full size, on another device.
 PARTS["decode-gpu"] = Peer(
     name="decode-gpu",

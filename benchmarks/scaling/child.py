@@ -48,7 +48,7 @@ class PlaceSession:
         os.environ["UNSTALL_CACHE"] = cache
 
     def measure(self, place: Place, folder: str, round_: int) -> Measurement:
-        """Scans the folder, builds the loader and iterates it. TensorFlow is imported here, not before.
+        """Scans the folder, builds and iterates the loader, and scans again. TensorFlow is imported here, not before.
 
         Raises:
           Refused: if the loader cannot be built here.
@@ -67,12 +67,17 @@ class PlaceSession:
             first = _first(windows, loader, round_)
             _wait_until_idle()
             steady = _steady(windows, loader, first, place.config.batch_size, round_)
+            memory_bytes = memory.growth_bytes()
+            again_ns = clock.now_ns()
+            open_source(folder)
+            listed_again_ns = clock.now_ns()
             return Measurement(
                 round=round_,
                 images=source.images,
                 listing_ns=listed_ns - begin_ns,
+                listing_again_ns=listed_again_ns - again_ns,
                 build_ns=built_ns - listed_ns,
-                memory_bytes=memory.growth_bytes(),
+                memory_bytes=memory_bytes,
                 first=first,
                 steady=steady,
             )

@@ -31,7 +31,7 @@ from profiles.statistics import median
 
 # Most times grow in proportion to the value, which is a straight line on two logarithmic axes. The others are mostly
 # flat.
-_LOGARITHMIC = ("first_batch_s", "listing_s", "build_s")
+_LOGARITHMIC = ("first_batch_s", "listing_s", "listing_again_s", "build_s")
 
 
 def charts_of(axis: str, results: Sequence[PointResult], findings: Sequence[Finding]) -> tuple[Markup, ...]:

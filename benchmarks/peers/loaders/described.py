@@ -27,7 +27,8 @@ def described(job: Job) -> Loader:
         return ThroughFit(loader.data)
     if loader.endless is None:
         return AllEpochs(loader.data.repeat)
-    return AllEpochs(lambda epochs: loader.endless.take(epochs * loader.batches))
+    buffered = loader.parallel_batches + loader.buffered_batches
+    return Endless(iter(loader.endless), per_epoch=loader.batches, buffered=buffered)
 
 
 def in_python(job: Job) -> Loader:

@@ -78,12 +78,17 @@ def read_decode(job: Job) -> Loader:
 
 
 def read_decode_warp(job: Job) -> Loader:
-    batches, matrices = ComposedBatches(source_of(job), _CONFIG), maps_of(job.images, _CONFIG, epoch=0)
-    plan = batches.plan(np.arange(job.images), matrices)
+    warped = warping(job)
 
     def work(indices: Sequence[int]) -> None:
         for begin in range(0, len(indices), BATCH):
-            rows = np.array(indices[begin : begin + BATCH])
-            batches(rows, matrices[rows], plan[rows])
+            warped(np.array(indices[begin : begin + BATCH]))
 
     return Shares(work, images=job.images, threads=int(job.workers or 1))
+
+
+def warping(job: Job) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function that reads, decodes and warps the images with the given indices, as it was planned before."""
+    batches, matrices = ComposedBatches(source_of(job), _CONFIG), maps_of(job.images, _CONFIG, epoch=0)
+    plan = batches.plan(np.arange(job.images), matrices)
+    return lambda rows: batches(rows, matrices[rows], plan[rows])

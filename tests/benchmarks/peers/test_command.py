@@ -38,6 +38,7 @@ from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_
 from benchmarks.peers.child import Identifier, Surveyor
 from benchmarks.peers.equal_work import differences, made_otherwise
 from benchmarks.peers.loaders import opencv, parts, work
+from benchmarks.peers.loaders.tensorflow import read_decode_warp_tf_data
 from benchmarks.peers.loaders.work import WORKS, AllEpochs, Endless, Job
 from benchmarks.peers.material import Material, make_material
 from benchmarks.peers.plan import parser, read_plan
@@ -532,7 +533,9 @@ def test_decoding_alone_decodes_every_file_from_memory_at_the_fraction_of_the_lo
     ]
 
 
-@pytest.mark.parametrize(("part", "warps"), [(parts.read_decode, 0), (parts.read_decode_warp, 40)])
+@pytest.mark.parametrize(
+    ("part", "warps"), [(parts.read_decode, 0), (parts.read_decode_warp, 40), (read_decode_warp_tf_data, 40)]
+)
 def test_what_loaders_cannot_do_without_is_done_to_every_file_once(part, warps, photos, monkeypatch, tmp_path):
     read, warped = [], []
     read_file, warp = OpenCVDecoder._read, cv2.warpAffine
@@ -570,7 +573,7 @@ def test_parts_are_timed_in_rounds_on_all_cores_and_compared_with_no_reference(c
         run.measure(number)
     run.end()
     assert (run.left_out, run.other_work) == ({}, {})
-    assert list(run.measured) == ["decode", "read-decode", "read-decode-warp"]
+    assert list(run.measured) == ["decode", "read-decode", "read-decode-warp", "read-decode-warp-tf-data"]
     for measured in run.measured.values():
         assert (measured.workers, measured.first_batch_s, measured.flags) == ("2 threads", None, ())
         assert measured.survey is None and measured.identity is None
@@ -892,7 +895,7 @@ def test_the_page_has_the_lines_of_the_terminal():
         (["--peers", "ffcv", "--work", "cold"], "--peers: none of ffcv does the work cold."),
         (
             ["--peers", "parts", "--work", "prepared"],
-            "--peers: none of decode, read-decode, read-decode-warp, decode-gpu does",
+            "--peers: none of decode, read-decode, read-decode-warp, read-decode-warp-tf-data, decode-gpu does",
         ),
         (["--workers", "two"], "--workers needs numbers from 0 to 1024, such as 1,2,4. Received: 'two'."),
         (["--python", "ffcv"], "--python needs PEER=PATH. Received: 'ffcv'."),
