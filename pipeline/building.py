@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,8 @@ class Loader:
 
     Attributes:
       data: a `tf.data.Dataset` or a `keras.utils.PyDataset`, of one epoch.
-      endless: the epochs one after the other without an end, where one iterator serves all; or None.
+      endless: the epochs one after the other without an end, for one iterator; None without the config's
+        `one_iterator`.
       images: images an epoch.
       batches: batches an epoch.
       parallel_batches: how many batches may be prepared at the same time.
@@ -208,9 +208,10 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
-        rest: Callable[[Any], Any] | None = None
+        # What makes whole batches of `epoch`; it takes several epochs, too.
+        batches_of: Callable[[Any], Any] = augment.augmenter(config) if config.augment_at == "batch" else _as_they_are
         if config.composed:
-            epoch, rest = read.composed_stages(source, config, whole_images)
+            epoch, batches_of = read.composed_stages(source, config, whole_images)
         else:
             epoch = read.read(source, config)
             epoch = output.cache(epoch, config)
@@ -221,15 +222,14 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
                 epoch = epoch.batch(config.batch_size)
             if config.augment_at == "batch":
                 epoch = augment.with_draws(epoch, source.images, config)
-                rest = partial(augment.augmented, config=config)
 
-        def finished(batches: Any) -> Any:
-            dataset = output.rescale(batches if rest is None else rest(batches), config)
+        def with_last_stages(dataset: Any) -> Any:
+            dataset = output.rescale(batches_of(dataset), config)
             return output.prefetch(output.with_options(dataset, config), config, device)
 
-        data = finished(epoch)
-        # Epochs are repeated in front of the parallel calls for whole batches: these go on over the end of an epoch.
-        endless = finished(epoch.repeat()) if config.one_iterator else None
+        data = with_last_stages(epoch)
+        # Repeated here, so that parallel calls for whole batches go on over the end of an epoch.
+        endless = with_last_stages(epoch.repeat()) if config.one_iterator else None
     return Loader(
         data=data,
         endless=endless,
@@ -240,6 +240,10 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
         device_layers=_device_layers(config),
         notes=tuple(notes),
     )
+
+
+def _as_they_are(batches: Any) -> Any:
+    return batches
 
 
 def _served(config: PipelineConfig, source: ImageSource, address: Address) -> Loader:

@@ -119,8 +119,9 @@ class PipelineConfig:
     autotune: bool = True
     # tf.data: `options.autotune.autotune_algorithm`, by which its tuner chooses numbers of calls and batches ahead.
     autotune_algorithm: str = "default"
-    # Whether `fit` gets the dataset repeated, with `steps_per_epoch`: one iterator then serves all epochs, and tf.data
-    # reads on at the end of each. Or else each epoch begins with a new iterator and an empty buffer.
+    # Whether `fit` gets the dataset repeated, with `steps_per_epoch`: one iterator then serves all epochs. Calls that
+    # make or augment whole batches, and the buffer, work on at the end of each. Or else each epoch begins with a new
+    # iterator and an empty buffer.
     one_iterator: bool = False
     # tf.data: its graph rewrites, which turn a sequential map and batch into a parallel, prefetching node.
     rewrites: bool = True
@@ -134,7 +135,8 @@ class PipelineConfig:
     # What a service's workers send: the bytes of files, decoded and resized images, or whole batches, augmented. This
     # process does the rest.
     served: str = "batches"
-    # tf.data: elements in order although workers finish out of order.
+    # tf.data: elements in order although workers finish out of order. Without it `one_iterator` may serve batches of an
+    # epoch before the last ones of the epoch before.
     deterministic: bool = True
     # Seed of the order and of every draw; at least 0.
     seed: int = 0

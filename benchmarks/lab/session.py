@@ -205,7 +205,7 @@ class Session:
             if key not in self._ceilings:
                 # Read from another loader, without a cache: `loader` would fill its cache before the first epoch. Nor
                 # from a service, whose workers would stay.
-                alike = replace(config, cache="none", service=NO_SERVICE)
+                alike = replace(config, cache="none", service=NO_SERVICE, one_iterator=False)
                 with build(alike, source) as other:
                     batches = first_batches(other.data)
                 bare = None

@@ -254,11 +254,11 @@ PARTS = {
         "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
     }.items()
 }
-# Nothing that is loaded through tf.data can be faster.
+# What the threads and the hand-over of tf.data leave of that.
 PARTS["read-decode-warp-tf-data"] = replace(
     PARTS["read-decode-warp"],
     name="read-decode-warp-tf-data",
-    module="benchmarks.peers.loaders.tensorflow",
+    module="benchmarks.peers.loaders.parts_tf_data",
     functions={"cold": "read_decode_warp_tf_data"},
     packages=("unstall", "opencv-python-headless", "tensorflow"),
     note="the same part, done by tf.data's threads",

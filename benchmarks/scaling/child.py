@@ -68,6 +68,7 @@ class PlaceSession:
             _wait_until_idle()
             steady = _steady(windows, loader, first, place.config.batch_size, round_)
             memory_bytes = memory.growth_bytes()
+            _wait_until_idle()
             again_ns = clock.now_ns()
             open_source(folder)
             listed_again_ns = clock.now_ns()
@@ -129,7 +130,7 @@ def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int,
 
 
 def _wait_until_idle() -> None:
-    """Waits until the loader has finished the batches that it began for the first iterator."""
+    """Waits until the loader has finished the batches that it began for an iterator."""
     until_ns = clock.now_ns() + int(_LEAVE_S * 1e9)
     while clock.now_ns() < until_ns:
         begin_ns, busy_ns = clock.now_ns(), clock.cpu_ns()

@@ -57,7 +57,7 @@ EXPECTATIONS: tuple[Expectation, ...] = (
     # A file takes its name as bytes, twice with TensorFlow's, and a dozen numbers: little beside the batches, up to
     # 100,000 files. As a string of Python its path alone would take 150 bytes, and TensorFlow's copy of it 130.
     Expectation(axis="files", figure="memory_bytes", should="should be flat"),
-    # The first scan opens each file once; another asks for the times and sizes of files, and reads what was noted.
+    # The first scan opens each file once; another asks for their status, and reads the cache.
     Expectation(axis="files", figure="listing_s", should="should be in proportion", power=1),
     Expectation(axis="files", figure="listing_again_s", should="should be in proportion", power=1),
     # Loaders that only take a folder get a link a file; tracing takes a constant time.

@@ -154,11 +154,11 @@ class Measurement:
     round: int
     images: int
     listing_ns: int
-    listing_again_ns: int
     build_ns: int
     memory_bytes: int | None
     first: Sample
     steady: Sample
+    listing_again_ns: int | None = None  # documents of earlier versions have none
 
     @property
     def canary_ns(self) -> int:
@@ -172,7 +172,7 @@ class Measurement:
             "first_batch_s": median(self.steady.first_batch_ns) / 1e9,
             "memory_bytes": self.memory_bytes,
             "listing_s": self.listing_ns / 1e9,
-            "listing_again_s": self.listing_again_ns / 1e9,
+            "listing_again_s": self.listing_again_ns / 1e9 if self.listing_again_ns else None,
             "build_s": self.build_ns / 1e9,
         }
 

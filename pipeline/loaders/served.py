@@ -37,7 +37,7 @@ class Served:
             raise
 
     def dataset(self, *, endless: bool = False) -> tf.data.Dataset:
-        """Returns the batches as tf.data: each iterator is the next epoch, or the next and all that follow it."""
+        """Returns the batches as tf.data: each iterator gives the next epoch, or with `endless` all from it on."""
         client, served = self.client, self._config.served
         if served == "batches":
             return output.from_python(client.epoch, client.batches, self._config, dtype="uint8", endless=endless)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,21 @@ Apply = Callable[[Any, Any], Any]
 
 def augment(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:
     """Applies the k-th draw of an epoch to its k-th image, or the k-th batch of draws to its k-th batch."""
-    return augmented(with_draws(dataset, images, config), config)
+    return augmenter(config)(with_draws(dataset, images, config))
 
 
 def with_draws(dataset: tf.data.Dataset, images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Puts an epoch's draws beside its images or batches, as `augmented` takes them."""
+    """Puts an epoch's draws beside its images or batches, as `augmenter` takes them."""
     if config.augmentation is None or config.augment_at == "device" or config.augment_with == "keras_layers":
         return dataset
     draws = epoch_draws(images, config)
     return tf.data.Dataset.zip((dataset, draws.batch(config.batch_size) if config.augment_at == "batch" else draws))
 
 
-def augmented(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Applies the draws to what `with_draws` returned, of one epoch or of several; Keras' layers draw themselves."""
+def augmenter(config: PipelineConfig) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+    """Returns what applies the draws to what `with_draws` returned, of any number of epochs; Keras' layers draw."""
     if config.augmentation is None or config.augment_at == "device":
-        return dataset
+        return lambda dataset: dataset
     if config.augment_with == "keras_layers":
         layers = keras_layers(config.augmentation, seed=config.seed)
 
@@ -44,14 +45,15 @@ def augmented(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Datas
         # Keras' layers share one random state, and parallel calls would race for it. Only the loader that follows
         # TensorFlow's guide maps them in parallel, as the guide does.
         parallel = config.loader == "image_dataset_from_directory"
-        return mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
+        alone = replace(config, workers=1)
+        return lambda dataset: mapped(dataset, augment_batch, config if parallel else alone)
     apply = drawn(config) if config.augment_at == "batch" else one_image(drawn(config))
 
     def augment_image(element: tuple[Any, Any], matrix: Any) -> tuple[Any, Any]:
         image, label = element
         return apply(image, matrix), label
 
-    return mapped(dataset, augment_image, config)
+    return lambda dataset: mapped(dataset, augment_image, config)
 
 
 def drawn(config: PipelineConfig) -> Apply:

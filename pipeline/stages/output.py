@@ -32,7 +32,7 @@ def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
     """Caches the images in memory where the config says so. (A cache on disk is a source: `copies.cached_copy`.)
 
     Stages with random draws must follow the cache, or each epoch would repeat the draws of the first. These stages are
-    `augment`, which `building.build` puts behind this cache, and `load_composed`, with which the config refuses a
+    `augment`, which `building.build` puts behind this cache, and `composed_loader`, with which the config refuses a
     cache.
     """
     return dataset.cache() if config.cache == "memory" else dataset

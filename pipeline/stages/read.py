@@ -1,7 +1,7 @@
 """The stages of a tf.data pipeline that read images from files, arrays or a prepared copy, decode and resize them.
 
 They turn elements that are an `index` into `(image, label)`, or into batches of these. Images are in [0, 255] until
-`output.rescale`: float32, or uint8 from `load_composed`.
+`output.rescale`: float32, or uint8 from `composed_loader`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def paths_of(source: ImageSource) -> Callable[[Any], Any]:
     return path_of
 
 
-def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Turns planned batches into `(images, labels)`: uint8 images, decoded and resampled once together with their draw.
+def composed_loader(source: ImageSource, config: PipelineConfig) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+    """Returns what makes `(images, labels)` of planned batches: uint8, decoded and resampled once together with a draw.
 
     Each element, of one batch or several, is one Python call, which spends nearly all of its time in OpenCV.
     """
@@ -83,7 +83,7 @@ def load_composed(dataset: tf.data.Dataset, source: ImageSource, config: Pipelin
         images.set_shape((None, *config.image_size, 3))
         return images, tf.gather(labels, indices)
 
-    return mapped(dataset, load_batch, config)
+    return lambda dataset: mapped(dataset, load_batch, config)
 
 
 def decode(encoded: Any, formats: tuple[str, ...], config: PipelineConfig) -> Any:
@@ -153,16 +153,17 @@ def composed_stages(
     batches = -(-source.images // size)
     sizes = [size] * (batches - 1) + [source.images - (batches - 1) * size]
 
-    def made(plans: tf.data.Dataset) -> tf.data.Dataset:
-        dataset = load_composed(plans, source, several)
-        if per_call == 1:
-            return dataset
-        ends = plans.cardinality() != tf.data.INFINITE_CARDINALITY
-        # `rebatch` forgets how many batches there are.
-        counted = tf.data.experimental.assert_cardinality(batches if ends else tf.data.INFINITE_CARDINALITY)
-        return dataset.rebatch(sizes).apply(counted)
+    load = composed_loader(source, several)
 
-    return planned_batches(source, several), made
+    def batches_of(plans: tf.data.Dataset) -> tf.data.Dataset:
+        if per_call == 1:
+            return load(plans)
+        # `rebatch` forgets how many batches there are.
+        endless = bool(plans.cardinality() == tf.data.INFINITE_CARDINALITY)
+        counted = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if endless else batches)
+        return load(plans).rebatch(sizes).apply(counted)
+
+    return planned_batches(source, several), batches_of
 
 
 def load(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:

@@ -24,7 +24,9 @@ from pipeline.cache import cache_root
 from pipeline.config import AUTO
 from pipeline.errors import UnavailableError
 from pipeline.loaders.keras import RecordingDirectoryIterator
+from pipeline.prepared.copies import prepared_copy
 from pipeline.sources.headers import FORMATS
+from pipeline.stages.batching import batches_per_call
 from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from pipeline.stages.read import decode_scaled
 from profiles import provenance
@@ -84,7 +86,9 @@ def test_other_variants_write_no_folder_of_their_own(name, photos):
         ("tf-data-composed", {}),
         ("tf-data-raw", {}),
         ("tf-data-raw", {"workers": 1, "batch_size": 2}),  # two batches a call
+        ("tf-data-raw", {"resample": "separate"}),
         ("tf-data-autotune", {"cache": "memory", "augment_at": "batch"}),
+        ("tf-data-autotune", {"storage": "records"}),
         ("tf-data-device-prefetch", {}),
     ],
 )
@@ -93,9 +97,12 @@ def test_one_iterator_serves_the_same_epochs_and_fit_is_told_how_long_they_are(n
     config = dataclasses.replace(VARIANTS[name], **{"batch_size": 16, **changed})
     with build(config, source) as loader:
         expected = [batch for _ in range(3) for batch in loader.data.as_numpy_iterator()]
-    with build(dataclasses.replace(config, one_iterator=True), source) as loader:
+    if config.batch_size == 2:
+        assert batches_per_call(prepared_copy(source, config)[0], config) == 2
+    with build(dataclasses.replace(config, one_iterator=True), source, device="/GPU:0") as loader:
         assert loader.fit_arguments["steps_per_epoch"] == loader.batches == len(expected) // 3
-        assert loader.fit_arguments["x"].cardinality() == tf.data.INFINITE_CARDINALITY
+        endless = tf.data.UNKNOWN_CARDINALITY if config.prefetch_to_device else tf.data.INFINITE_CARDINALITY
+        assert loader.fit_arguments["x"].cardinality() == endless
         given = list(loader.fit_arguments["x"].take(len(expected)).as_numpy_iterator())
     # The last batch of an epoch is short: none holds images of two epochs.
     for (images, labels), (other_images, other_labels) in zip(given, expected, strict=True):

@@ -27,8 +27,7 @@ def described(job: Job) -> Loader:
         return ThroughFit(loader.data)
     if loader.endless is None:
         return AllEpochs(loader.data.repeat)
-    buffered = loader.parallel_batches + loader.buffered_batches
-    return Endless(iter(loader.endless), per_epoch=loader.batches, buffered=buffered)
+    return AllEpochs(lambda epochs: loader.endless.take(epochs * loader.batches))
 
 
 def in_python(job: Job) -> Loader:

@@ -88,7 +88,7 @@ def read_decode_warp(job: Job) -> Loader:
 
 
 def warping(job: Job) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function that reads, decodes and warps the images with the given indices, as it was planned before."""
+    """Returns a function that reads, decodes and warps the images with the given indices, by maps computed here."""
     batches, matrices = ComposedBatches(source_of(job), _CONFIG), maps_of(job.images, _CONFIG, epoch=0)
     plan = batches.plan(np.arange(job.images), matrices)
     return lambda rows: batches(rows, matrices[rows], plan[rows])

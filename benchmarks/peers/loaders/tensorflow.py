@@ -1,32 +1,19 @@
-"""tf.data on a TFRecord file of raw pixels, and tf.data around a part of the cold work.
+"""tf.data on a TFRecord file of raw pixels.
 
-The first is configured after TensorFlow's "Better performance with the tf.data API": records that fit in memory are
-cached there, a vectorised map follows the batch, and AUTOTUNE chooses parallel calls and prefetching. The second bounds
-what is loaded through tf.data: it hands over pixels, and nothing else.
+Configured after TensorFlow's "Better performance with the tf.data API": records that fit in memory are cached there, a
+vectorised map follows the batch, and AUTOTUNE chooses parallel calls and prefetching.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.peers.loaders.parts import warping
-from benchmarks.peers.loaders.work import (
-    BATCH,
-    CROP_AREA,
-    CROP_ASPECT,
-    FLIP_PROBABILITY,
-    SIDE,
-    AllEpochs,
-    Job,
-    Loader,
-    Sink,
-)
+from benchmarks.peers.loaders.work import BATCH, CROP_AREA, CROP_ASPECT, FLIP_PROBABILITY, SIDE, AllEpochs, Job, Loader
 
 _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
@@ -47,35 +34,6 @@ def prepared(job: Job) -> Loader:
     dataset = tf.data.TFRecordDataset(str(path)).cache().shuffle(job.images).batch(BATCH)
     dataset = dataset.map(make, num_parallel_calls=tf.data.AUTOTUNE)
     return AllEpochs(lambda epochs: dataset.repeat(epochs).prefetch(tf.data.AUTOTUNE))
-
-
-def read_decode_warp_tf_data(job: Job) -> Loader:
-    return Called(warping(job), images=job.images, calls=int(job.workers or 1))
-
-
-class Called:
-    """A loader without labels: tf.data calls the work for each batch, with two batches ahead.
-
-    Args:
-      work: makes the batch of the images with the given indices.
-      calls: how many calls run at once.
-    """
-
-    def __init__(self, work: Callable[[np.ndarray], np.ndarray], *, images: int, calls: int) -> None:
-        self._work, self._images, self._calls = work, images, calls
-
-    def feed(self, epochs: int, sink: Sink) -> None:
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        dataset = tf.data.Dataset.range(self._images).batch(BATCH).repeat(epochs)
-        dataset = dataset.map(self._call, num_parallel_calls=self._calls).with_options(options).prefetch(2)
-        sink.begin()
-        for _ in dataset:
-            pass
-        sink.count(epochs * self._images)
-
-    def _call(self, rows: Any) -> Any:
-        return tf.numpy_function(self._work, [rows], tf.uint8)
 
 
 def _boxes(count: Any) -> Any:

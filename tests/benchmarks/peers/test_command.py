@@ -38,7 +38,7 @@ from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_
 from benchmarks.peers.child import Identifier, Surveyor
 from benchmarks.peers.equal_work import differences, made_otherwise
 from benchmarks.peers.loaders import opencv, parts, work
-from benchmarks.peers.loaders.tensorflow import read_decode_warp_tf_data
+from benchmarks.peers.loaders.parts_tf_data import read_decode_warp_tf_data
 from benchmarks.peers.loaders.work import WORKS, AllEpochs, Endless, Job
 from benchmarks.peers.material import Material, make_material
 from benchmarks.peers.plan import parser, read_plan
