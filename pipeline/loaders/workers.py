@@ -42,6 +42,9 @@ BATCH_TIMEOUT_S = 120.0
 # its death, since another process that was forked at the same moment may hold the other end. Also how often a worker
 # process checks whether its parent still lives.
 _LOOK_S = 1.0
+# A process that does not serve within this time after it was forked is killed, and forked again. It hangs if another
+# thread of the parent held a lock of a C library at that moment: nobody is left in the process to give the lock back.
+_SERVES_S = 10.0
 # How long a process may take to write its stacks, and to end, before it is killed.
 _STACKS_S, _LEAVE_S = 2.0, 2.0
 # How many batches may be asked of a worker before the first is taken: the worker makes a batch while others wait.
@@ -305,6 +308,11 @@ class _Process(_Worker):
         # Labels begin on a line of their own.
         self._shared = SharedArrays(batch_bytes + LINE_BYTES if batch_bytes else 0, places=AHEAD)
         self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as the process lives
+        self._title, self._make = name, weakref.WeakMethod(make)
+        self._fork(make)
+
+    def _fork(self, make: Make) -> None:
+        self._serves = False
         with _FORKING:
             self._socket, workers_end = socket.socketpair()
             self._socket.settimeout(_LOOK_S)
@@ -312,12 +320,14 @@ class _Process(_Worker):
             _OPEN.add(self._socket)
             arguments = (workers_end, self._stacks, make, self._shared, os.getpid())
             context = multiprocessing.get_context("fork")
-            self._process = context.Process(target=_serve_process, args=arguments, name=f"unstall {name}", daemon=True)
+            self._process = context.Process(
+                target=_serve_process, args=arguments, name=f"unstall {self._title}", daemon=True
+            )
             try:
                 self._process.start()
             finally:
                 workers_end.close()
-        self._name = f"{name} (process {self._process.pid})"
+        self._name = f"{self._title} (process {self._process.pid})"
 
     def _send(self, index: int) -> None:
         # If the process has died, `_receive` reports it.
@@ -327,12 +337,34 @@ class _Process(_Worker):
     def _receive(self, index: int, timeout_s: float, copy: bool) -> tuple[int, bool, Any]:
         deadline_ns = clock.now_ns() + round(timeout_s * 1e9)
         try:
+            while not self._serves:
+                self._wait_until_it_serves(index, deadline_ns)
             length = int.from_bytes(self._read(_NUMBER_BYTES, deadline_ns), "little")
             return self._shared.loads(self._read(length, deadline_ns), copy=copy)
         except TimeoutError:
             raise WorkerError(_hung(self._name, index, timeout_s, self._stacks_now())) from None
         except (EOFError, OSError) as error:
             raise WorkerError(self._death(index)) from error
+
+    def _wait_until_it_serves(self, index: int, deadline_ns: int) -> None:
+        """Waits for the byte that the process sends first; kills the process, and forks another, if it does not come.
+
+        Raises:
+          EOFError, OSError, TimeoutError: as `_read` does.
+        """
+        try:
+            self._read(1, min(deadline_ns, clock.now_ns() + round(_SERVES_S * 1e9)))
+            self._serves = True
+        except TimeoutError:
+            make = self._make()
+            if make is None or clock.now_ns() > deadline_ns:
+                raise
+            self._process.kill()
+            self._process.join(_LEAVE_S)
+            self.close()
+            self._fork(make)
+            for waiting in (index, *self._waiting):
+                self._send(waiting)
 
     def _read(self, length: int, deadline_ns: int) -> bytes:
         """Returns `length` bytes that the process sends.
@@ -409,6 +441,7 @@ def _serve_process(connection: socket.socket, stacks: IO[bytes], make: Make, sha
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with contextlib.suppress(OSError):
+        connection.sendall(b"\0")  # it serves
         for turn in itertools.count():
             if not (message := connection.recv(_NUMBER_BYTES, socket.MSG_WAITALL)):
                 return

@@ -353,7 +353,30 @@ def test_a_worker_that_is_stopped_in_the_middle_of_an_answer_counts_as_hung(star
 
 
 def readable(connection: socket.socket) -> bool:
-    return bool(select.select([connection], [], [], 0)[0])
+    """Whether more has come than the byte that says that a process serves."""
+    if not select.select([connection], [], [], 0)[0]:
+        return False
+    return len(connection.recv(2, socket.MSG_PEEK)) > 1
+
+
+def test_a_process_that_hangs_before_it_serves_is_forked_again(started, short_waits, monkeypatch, tmp_path):
+    serve, hung = workers_module._serve_process, tmp_path / "hung"
+
+    def hanging_once(*arguments: object) -> None:
+        if not hung.exists():
+            hung.touch()
+            time.sleep(ERROR_S)
+        serve(*arguments)
+
+    monkeypatch.setattr(workers_module, "_SERVES_S", 0.5)
+    monkeypatch.setattr(workers_module, "_serve_process", hanging_once)
+    before = children()
+    maker = Maker(in_place=True)
+    workers = started(maker, batch_bytes=200)
+    (first,) = children() - before
+    assert taken(workers, 0, 20) == list(range(20))  # `AHEAD` were asked for when it was killed
+    (second,) = children() - before
+    assert second != first and hung.exists()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
