@@ -151,17 +151,17 @@ def composed_stages(
     per_call, size = batches_per_call(source, config, whole_images), config.batch_size
     several = replace(config, batch_size=per_call * size)
     batches = -(-source.images // size)
+    # The last batch of an epoch is short, wherever the images of a call end.
     sizes = [size] * (batches - 1) + [source.images - (batches - 1) * size]
-
-    load = composed_loader(source, several)
+    loaded = composed_loader(source, several)
 
     def batches_of(plans: tf.data.Dataset) -> tf.data.Dataset:
         if per_call == 1:
-            return load(plans)
+            return loaded(plans)
         # `rebatch` forgets how many batches there are.
         endless = bool(plans.cardinality() == tf.data.INFINITE_CARDINALITY)
         counted = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY if endless else batches)
-        return load(plans).rebatch(sizes).apply(counted)
+        return loaded(plans).rebatch(sizes).apply(counted)
 
     return planned_batches(source, several), batches_of
 
