@@ -208,8 +208,8 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
     if config.prefetch_to_device and device == "/CPU:0":
         notes.append("prefetch_to_device is the same as prefetch on a CPU")
     with tf.device("/CPU:0"):
-        # What makes whole batches of `epoch`; it takes several epochs, too.
-        batches_of: Callable[[Any], Any] = augment.augmenter(config) if config.augment_at == "batch" else _as_they_are
+        # `batches_of` makes whole batches of what `epoch` yields, and of several epochs one after the other.
+        batches_of: Callable[[Any], Any] = _as_they_are
         if config.composed:
             epoch, batches_of = read.composed_stages(source, config, whole_images)
         else:
@@ -222,6 +222,7 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
                 epoch = epoch.batch(config.batch_size)
             if config.augment_at == "batch":
                 epoch = augment.with_draws(epoch, source.images, config)
+                batches_of = augment.augmenter(config)
 
         def with_last_stages(dataset: Any) -> Any:
             dataset = output.rescale(batches_of(dataset), config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,10 @@ def with_draws(dataset: tf.data.Dataset, images: int, config: PipelineConfig) ->
 
 
 def augmenter(config: PipelineConfig) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
-    """Returns what applies the draws to what `with_draws` returned, of any number of epochs; Keras' layers draw."""
+    """Returns a function that applies the draws to what `with_draws` returned, of any number of epochs.
+
+    Keras' layers make their own draws.
+    """
     if config.augmentation is None or config.augment_at == "device":
         return lambda dataset: dataset
     if config.augment_with == "keras_layers":
@@ -45,8 +47,7 @@ def augmenter(config: PipelineConfig) -> Callable[[tf.data.Dataset], tf.data.Dat
         # Keras' layers share one random state, and parallel calls would race for it. Only the loader that follows
         # TensorFlow's guide maps them in parallel, as the guide does.
         parallel = config.loader == "image_dataset_from_directory"
-        alone = replace(config, workers=1)
-        return lambda dataset: mapped(dataset, augment_batch, config if parallel else alone)
+        return lambda dataset: mapped(dataset, augment_batch, config) if parallel else dataset.map(augment_batch)
     apply = drawn(config) if config.augment_at == "batch" else one_image(drawn(config))
 
     def augment_image(element: tuple[Any, Any], matrix: Any) -> tuple[Any, Any]:

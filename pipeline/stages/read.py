@@ -69,9 +69,10 @@ def paths_of(source: ImageSource) -> Callable[[Any], Any]:
 
 
 def composed_loader(source: ImageSource, config: PipelineConfig) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
-    """Returns what makes `(images, labels)` of planned batches: uint8, decoded and resampled once together with a draw.
+    """Returns a function that makes `(images, labels)` of planned batches.
 
-    Each element, of one batch or several, is one Python call, which spends nearly all of its time in OpenCV.
+    The images are uint8, decoded, and resampled once together with their draw. Each element, of one batch or several,
+    is one Python call, which spends nearly all of its time in OpenCV.
     """
     from pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
 
@@ -141,9 +142,10 @@ def read(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
 def composed_stages(
     source: ImageSource, config: PipelineConfig, whole_images: int
 ) -> tuple[tf.data.Dataset, Callable[[tf.data.Dataset], tf.data.Dataset]]:
-    """Returns the plan of an epoch, and what makes batches of `(images, labels)` of the plans of one epoch or several.
+    """Returns the plan of an epoch, and a function that makes batches of `(images, labels)` of it.
 
-    Each uint8 image is resampled once, by one map of its decoded pixels.
+    The function also takes the plans of several epochs, one after the other. Each uint8 image is resampled once, by one
+    map of its decoded pixels.
 
     Args:
       whole_images: images of the whole of which `source` is a part.
