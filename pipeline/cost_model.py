@@ -247,7 +247,7 @@ def candidates(
     base = replace(base, loader="tf_data", autotune=False, rewrites=True, interpolation="bilinear", location="disk")
     for kind in _kinds(base, accelerator=accelerator, scales=scales):
         for workers in _workers(cores):
-            yield replace(kind, workers=workers, prefetch=0)  # the simplest: one thing at a time, an iterator an epoch
+            yield replace(kind, workers=workers, prefetch=0)  # the simplest: no buffer, and an iterator an epoch
             yield replace(kind, workers=workers, prefetch=2, one_iterator=True)
             if sends:
                 yield replace(kind, workers=workers, prefetch=2, one_iterator=True, prefetch_to_device=True)

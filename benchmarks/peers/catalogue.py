@@ -254,7 +254,7 @@ PARTS = {
         "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
     }.items()
 }
-# What the threads and the hand-over of tf.data leave of that.
+# The last part by tf.data's threads: beside the same by plain threads, what these and their hand-over cost.
 PARTS["read-decode-warp-tf-data"] = replace(
     PARTS["read-decode-warp"],
     name="read-decode-warp-tf-data",

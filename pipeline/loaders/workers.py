@@ -42,8 +42,8 @@ BATCH_TIMEOUT_S = 120.0
 # its death, since another process that was forked at the same moment may hold the other end. Also how often a worker
 # process checks whether its parent still lives.
 _LOOK_S = 1.0
-# A process that does not serve within this time after it was forked is killed, and forked again. It hangs if another
-# thread of the parent held a lock of a C library at that moment: nobody is left in the process to give the lock back.
+# A process that does not serve within this time after it was forked is killed, and another is forked. It can hang for
+# ever: a lock of a C library that another thread of the parent held at that moment is never given back in the process.
 _SERVES_S = 10.0
 # How long a process may take to write its stacks, and to end, before it is killed.
 _STACKS_S, _LEAVE_S = 2.0, 2.0
