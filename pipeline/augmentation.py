@@ -171,8 +171,41 @@ def _to_crop(row: NDArray[np.float64], begin: NDArray[np.float64], scale: NDArra
 
 def epoch_order(images: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """Returns the order of one epoch, a permutation of `range(images)`, from `seed` and `epoch` alone."""
-    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 0])))
-    return random.permutation(images)
+    return _random_of_order(seed, epoch).permutation(images)
+
+
+def _random_of_order(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 0])))
+
+
+class LongOrder:
+    """The order of one epoch of many images, from `seed` and `epoch` alone, of which any part can be computed.
+
+    A place of the epoch is a row and a column of a square that has hardly more cells than there are images. By turns
+    the row is moved by a random number of cells that belongs to the column, and the column by one that belongs to the
+    row. A place that comes to a cell behind the last image is moved again.
+
+    Source: a generalized Feistel cipher with cycle walking (Black and Rogaway, 2002).
+    """
+
+    def __init__(self, images: int, *, seed: int, epoch: int) -> None:
+        random = _random_of_order(seed, epoch)
+        self._images = images
+        self._side = math.isqrt(images - 1) + 1
+        self._moves = random.integers(self._side, size=(4, self._side))
+
+    def __call__(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the images at some places of the epoch, (places,)."""
+        moved = self._moved(places)
+        while len(outside := np.flatnonzero(moved >= self._images)):
+            moved[outside] = self._moved(moved[outside])
+        return moved
+
+    def _moved(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        one, other = np.divmod(cells, self._side)
+        for moves in self._moves:
+            one, other = other, (one + moves[other]) % self._side
+        return one * self._side + other
 
 
 def block_windows(

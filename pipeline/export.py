@@ -94,6 +94,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     """Returns the template's values that depend on the config and the source, but not on where the images lie."""
     per_call = batches_per_call(source, config)
     host_draws = config.augmentation is not None and config.augment_at != "device"
+    by_index = config.cache != "memory" and source.records is None
     calls = f", num_parallel_calls=CALLS, deterministic={config.deterministic or 'not training'}"
     return {
         "config": config,
@@ -122,8 +123,8 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
         "jpeg_only": source.formats == ("JPEG",),
         "skipped": [skipped.file for skipped in source.skipped],
         "shuffles": config.shuffle_buffer > 0,
-        "long_epoch": source.images > LONG_EPOCH,
-        "orders_cache": config.cache == "memory" and config.shuffle_buffer > 0 and source.records is None,
+        "long_order": config.shuffle_buffer > 0 and source.images > LONG_EPOCH and (config.composed or by_index),
+        "orders_cache": config.shuffle_buffer > 0 and config.cache == "memory" and source.records is None,
     }
 
 

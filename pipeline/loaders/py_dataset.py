@@ -107,7 +107,6 @@ class ImagePyDataset(keras.utils.PyDataset):
     def _plan_next_epoch(self) -> None:
         self._epoch += 1
         self._order = order_of(self._source, self._config, self._epoch)
-        self._matrices = maps_of(self._source.images, self._config, self._epoch)
 
     @property
     def num_batches(self) -> int:
@@ -162,7 +161,7 @@ class ImagePyDataset(keras.utils.PyDataset):
     def _batch(self, index: int, empty: Empty) -> tuple[np.ndarray, np.ndarray]:
         start = index * self._config.batch_size
         stop = min(start + self._config.batch_size, self._source.images)
-        chosen = self._order[start:stop]
+        chosen = self._order(np.arange(start, stop))
         labels = self._source.labels[chosen].astype(np.int32)
-        pixels = self._pixels(chosen, self._matrices[start:stop])
+        pixels = self._pixels(chosen, maps_of(stop - start, self._config, self._epoch, first=start))
         return np.divide(pixels, np.float32(255), empty(pixels.shape, np.float32)), labels

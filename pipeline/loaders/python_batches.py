@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
 from pipeline.prepared.copies import prepared_copy
 from pipeline.sources.source import ImageSource
 from pipeline.stages.compose import Empty
-from pipeline.stages.epochs import maps_of, order_of
+from pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, order_of
 from pipeline.stages.separate import opencv_batches
 from pipeline.stages.warp import WARPS
 
@@ -124,7 +125,7 @@ class _Maker:
     """Makes the batches of all epochs; their numbers go on from one epoch to the next.
 
     Args:
-      in_turn: number of processes that make batches in turn. Each process plans only its own batches of an epoch.
+      in_turn: number of processes that make batches in turn. Each process plans only its own batches.
     """
 
     def __init__(self, source: ImageSource, config: PipelineConfig, *, in_turn: int) -> None:
@@ -133,25 +134,31 @@ class _Maker:
         self._in_turn = in_turn
         self._pixels = opencv_batches(source, config)
         self._labels = source.labels.astype(np.int32)
-        self._planned = (-1, -1)
+        self._order_in = functools.lru_cache(maxsize=2)(functools.partial(order_of, source, config))
+        self._planned = (-1, -1, -1)
+        # The batches of a part of an epoch, which is planned at once: as many for each process.
+        self._part = max(1, PLANNED_AT_ONCE // (config.batch_size * in_turn)) * in_turn
         self.batches = math.ceil(source.images / config.batch_size)
         self.batch_bytes = config.batch_size * (math.prod(config.image_size) * 3 + self._labels.itemsize)
 
     def make(self, index: int, empty: Empty = np.empty) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
         epoch, batch = divmod(index, self.batches)
-        if self._planned != (epoch, batch % self._in_turn):
-            self._plan_turns(epoch, batch % self._in_turn)
-            self._planned = (epoch, batch % self._in_turn)
+        part, within = divmod(batch, self._part)
+        if self._planned != (epoch, part, within % self._in_turn):
+            self._plan_turns(epoch, part, within % self._in_turn)
+            self._planned = (epoch, part, within % self._in_turn)
         # The plan holds this process' batches only, one after the other.
-        begin = batch // self._in_turn * self._config.batch_size
+        begin = within // self._in_turn * self._config.batch_size
         rows = slice(begin, begin + self._config.batch_size)
         chosen = self._order[rows]
         return self._pixels(chosen, self._matrices[rows], self._plan[rows], empty), self._labels[chosen]
 
-    def _plan_turns(self, epoch: int, first: int) -> None:
-        """Plans an epoch's batch `first`, and every `in_turn`-th batch after it."""
-        positions = np.arange(self._source.images)
-        positions = positions[positions // self._config.batch_size % self._in_turn == first]
-        self._order = order_of(self._source, self._config, epoch)[positions]
-        self._matrices = maps_of(self._source.images, self._config, epoch, positions)
+    def _plan_turns(self, epoch: int, part: int, turn: int) -> None:
+        """Plans the batch `turn` of a part of an epoch, and every `in_turn`-th batch after it in this part."""
+        size = self._config.batch_size
+        first = part * self._part * size
+        images = min(self._part * size, self._source.images - first)
+        rows = np.flatnonzero(np.arange(images) // size % self._in_turn == turn)
+        self._order = self._order_in(epoch)(first + rows)
+        self._matrices = maps_of(images, self._config, epoch, rows, first)
         self._plan = self._pixels.plan(self._order, self._matrices)

@@ -193,7 +193,7 @@ def _all(values: Iterable[Any], kind: type) -> bool:
 def _inconsistent(index: Index) -> str | None:
     """Returns what contradicts itself in an index, or None. Checks that no bytes outside of its files can be read."""
     images = len(index.labels)
-    if any("\0" in name for name in index.bytes_of):
+    if any("\0" in name for name in (*index.bytes_of, *index.names)):
         return "no file can have such a name"
     pixels = (*index.heights, *index.widths, *(index.image_size or ()))
     if pixels and not 0 <= min(pixels) <= max(pixels) < 2**31:

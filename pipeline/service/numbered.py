@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
 import sys
-import threading
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -50,8 +50,7 @@ class BatchMaker:
         self._composed = _composed(source, config)
         self._labels = source.labels.astype(np.int32)
         self._paths = source.paths
-        self._lock = threading.Lock()
-        self._orders: dict[int, NDArray[np.int64]] = {}
+        self._order = functools.lru_cache(maxsize=_CACHED_ORDERS)(functools.partial(epochs.order_of, source, config))
         self.formats = source.formats
         self.batches = math.ceil(source.images / config.batch_size)
         self.parts = parts_of(source, config)
@@ -99,15 +98,7 @@ class BatchMaker:
         epoch, batch = divmod(number, self.batches)
         first, size = batch * self.config.batch_size, self.size_of(number)
         matrices = epochs.maps_of(size, self.config, epoch, first=first)
-        return self._order(epoch)[first : first + size], matrices
-
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        with self._lock:
-            if epoch not in self._orders:
-                if len(self._orders) >= _CACHED_ORDERS:
-                    del self._orders[min(self._orders)]
-                self._orders[epoch] = epochs.order_of(self._source, self.config, epoch)
-            return self._orders[epoch]
+        return self._order(epoch)(np.arange(first, first + size)), matrices
 
 
 def _composed(source: ImageSource, config: PipelineConfig) -> Any:

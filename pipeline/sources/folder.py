@@ -156,7 +156,7 @@ def from_folder(
         raise SourceError(f"{printable(root)} cannot be read: {error.strerror}.") from error
     label_of = {class_name: label for label, class_name in enumerate(classes)}
     # Arrays of numbers, so that a list of a million files takes little memory.
-    kept, labels, jpeg_sizes = array("q"), array("q"), array("i")
+    left_out, labels, jpeg_sizes = array("q"), array("q"), array("i")
     skipped, formats, fingerprint = [], set(), Fingerprint()
     entries = skip_list.below(root) if skip_list else {}
     stale = []
@@ -169,9 +169,9 @@ def from_folder(
             else:
                 header = Unusable(kind="listed", reason=f"skip list: {printable(entry.reason)}")
         if isinstance(header, Unusable):
+            left_out.append(index)
             skipped.append(Skipped(file=file, reason=header.reason))
         else:
-            kept.append(index)
             labels.append(label_of[file[: file.index("/")]])
             fingerprint.add(file, header.status.st_size, header.status.st_mtime_ns)
             jpeg_sizes.extend((header.height, header.width) if header.format == "JPEG" else (0, 0))
@@ -191,13 +191,13 @@ def from_folder(
         kind=kind,
         name=printable(name or root.resolve().name),
         class_names=tuple(classes),
-        labels=np.array(labels, np.int64),
+        labels=np.frombuffer(labels, np.int64),
         root=root.resolve(),
-        files=listed.part(kept) if skipped else listed,
+        files=listed.part(np.delete(np.arange(len(listed)), left_out).tolist()) if skipped else listed,
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
         stale_skips=tuple(stale),
-        jpeg_sizes=np.array(jpeg_sizes, np.int32).reshape(-1, 2),
+        jpeg_sizes=np.frombuffer(jpeg_sizes, np.int32).reshape(-1, 2),
         fingerprint=str(fingerprint),
     )
 

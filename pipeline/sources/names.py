@@ -1,4 +1,4 @@
-"""The names of many files in little memory: one string of bytes, and where each name in it ends."""
+"""The names of many files in little memory: strings of bytes that hold several names each."""
 
 from __future__ import annotations
 
@@ -7,59 +7,70 @@ import os
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import overload
-
-import numpy as np
-from numpy.typing import NDArray
 
 # How the system encodes names. `os.fsencode` and `os.fsdecode` take twice the time.
 ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+# How many names stand in a group, each with `END` behind it, which no name of a file can hold.
+GROUP_NAMES = 16
+END = b"\0"
 
 
 class FileNames(Sequence[str]):
     """Names of files: a sequence of strings, each of which is made when it is asked for.
 
-    A Python string takes some 50 bytes more than the name's own bytes, a list's place for it 8. Two sequences are equal
-    if they hold the same names.
+    A Python string takes some 50 bytes more than the name's own bytes, and a list's place for it 8. Two sequences are
+    equal if they hold the same names.
 
     Args:
-      encoded: the names, one after another, as the system encodes them.
-      ends: where each name ends in it.
+      encoded: the names, one group after another, as the system encodes them.
+      firsts: where each group begins in it.
+      names: how many names there are.
       folder: put before each name; "" for none.
     """
 
-    __slots__ = ("_encoded", "_ends", "_folder")
+    __slots__ = ("_encoded", "_firsts", "_folder", "_names")
 
-    def __init__(self, encoded: bytes = b"", ends: Iterable[int] = (), folder: str = "") -> None:
-        self._encoded, self._folder = encoded, folder
-        self._ends = ends if isinstance(ends, array) else array("q", ends)
+    def __init__(
+        self, encoded: bytes | bytearray = b"", firsts: Sequence[int] = (), names: int = 0, folder: str = ""
+    ) -> None:
+        self._encoded, self._firsts, self._names, self._folder = encoded, firsts, names, folder
 
     @classmethod
     def of(cls, names: Iterable[str]) -> FileNames:
-        """Returns these names; asks for each once."""
-        encoded, ends = bytearray(), array("q")
-        for name in names:
-            encoded += name.encode(*ENCODING)
-            ends.append(len(encoded))
-        return cls(bytes(encoded), ends)
+        """Returns these names; asks for each once.
+
+        Raises:
+          ValueError: if a name holds a zero byte.
+        """
+        encoded, firsts, number = bytearray(), array("q"), -1
+        for number, name in enumerate(names):
+            if number % GROUP_NAMES == 0:
+                firsts.append(len(encoded))
+            encoded += name.encode(*ENCODING) + END
+        if encoded.count(END) != number + 1:
+            raise ValueError("A name of a file must hold no zero byte.")
+        return cls(encoded, firsts, number + 1)
 
     def below(self, folder: str | os.PathLike[str]) -> FileNames:
         """Returns the paths of files that are named by their paths below a folder; the names are not copied."""
-        return FileNames(self._encoded, self._ends, os.path.join(folder, ""))
+        return FileNames(self._encoded, self._firsts, self._names, os.path.join(folder, ""))
 
     def part(self, chosen: Iterable[int]) -> FileNames:
         """Returns some of the names, in the order of `chosen`."""
         part = FileNames.of(map(self._name, chosen))
-        return FileNames(part._encoded, part._ends, self._folder)
+        return FileNames(part._encoded, part._firsts, part._names, self._folder)
 
-    def to_bytes(self) -> tuple[bytes, NDArray[np.int64]]:
-        """Returns the names as bytes one after another, without the folder, and where each ends, (names,)."""
-        return self._encoded, np.frombuffer(self._ends, np.int64)
+    def groups(self) -> Iterator[bytes]:
+        """Yields groups of `GROUP_NAMES` names, without the folder; the last group may hold fewer."""
+        for first, end in pairwise((*self._firsts, len(self._encoded))):
+            yield bytes(self._encoded[first:end])
 
     def _name(self, index: int) -> str:
-        index = range(len(self))[index]  # counts from the end where it is below 0
-        begin = self._ends[index - 1] if index else 0
-        return self._encoded[begin : self._ends[index]].decode(*ENCODING)
+        group, place = divmod(range(len(self))[index], GROUP_NAMES)  # `range` counts from the end below 0
+        end = self._firsts[group + 1] if group + 1 < len(self._firsts) else len(self._encoded)
+        return self._encoded[self._firsts[group] : end].split(END)[place].decode(*ENCODING)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -71,13 +82,12 @@ class FileNames(Sequence[str]):
         return self._folder + self._name(index)
 
     def __iter__(self) -> Iterator[str]:
-        first = 0
-        for end in self._ends:
-            yield self._folder + self._encoded[first:end].decode(*ENCODING)
-            first = end
+        for group in self.groups():
+            for name in group[:-1].split(END):
+                yield self._folder + name.decode(*ENCODING)
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._names
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str) or not isinstance(other, Sequence):

@@ -60,16 +60,16 @@ class ComposedBatches:
 
     def _fractions(
         self, indices: NDArray[np.int64], matrices: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    ) -> tuple[NDArray[np.uint8] | None, NDArray[np.int32]]:
         """Returns by what each JPEG is divided in decoding, (images,), or None, and the sizes of the decoded images."""
         if self._jpeg_sizes is None:
-            return None, self._decode.sizes[indices]
-        sizes = self._jpeg_sizes[indices]
+            return None, self._decode.sizes_of(indices)
+        sizes: NDArray[np.int32] = self._jpeg_sizes[indices]
         crops = np.abs(np.stack([matrices[:, 1, 1], matrices[:, 0, 0]], axis=1)) * sizes
         ratios = decode_ratios(crops, self._size, rounded_up=False)
         return ratios, -(-sizes // ratios[:, np.newaxis])
 
-    def _plan(self, matrices: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.generic]:
+    def _plan(self, matrices: NDArray[np.float32], sizes: NDArray[np.integer[Any]]) -> NDArray[np.generic]:
         height, width = self._size
         composed = through_resize(matrices, sizes, self._size)
         if not self._only_crops:
@@ -137,7 +137,7 @@ def only_crops(augmentation: Augmentation) -> bool:
 
 
 def whole_pixels(
-    scale: NDArray[np.float64], at: NDArray[np.float64], length: int, sides: NDArray[np.int64]
+    scale: NDArray[np.float64], at: NDArray[np.float64], length: int, sides: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64]:
     """Returns the range of whole pixels, at least one, that is nearest to what a map covers along one axis.
 
@@ -156,7 +156,7 @@ def whole_pixels(
 
 
 def through_resize(
-    matrices: NDArray[np.float32], sizes: NDArray[np.int64], image_size: tuple[int, int]
+    matrices: NDArray[np.float32], sizes: NDArray[np.integer[Any]], image_size: tuple[int, int]
 ) -> NDArray[np.float64]:
     """Turns maps into images resized to `image_size` into maps into the same images as they were decoded.
 

@@ -5,26 +5,41 @@ With NumPy, so that loaders without TensorFlow can use this module; `order.py` m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.augmentation import epoch_order
-from pipeline.config import PipelineConfig
+from pipeline.augmentation import LongOrder, epoch_order
+from pipeline.config import LONG_EPOCH, PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
 
+# Returns the images at some places of an epoch: takes and returns (places,) int64.
+Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
-def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> NDArray[np.int64]:
-    """Returns the indices of one epoch's images in their order.
+# How many images of an epoch are planned at a time, at most. The first batch waits for the first of these parts.
+PLANNED_AT_ONCE = 1 << 13
+
+
+def in_windows(source: ImageSource) -> MappedImages | None:
+    """Returns the pixels that are shuffled in windows of blocks, since they lie in a file too large for the memory."""
+    mapped = source.arrays
+    return mapped if isinstance(mapped, MappedImages) and not mapped.fits_in_memory else None
+
+
+def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> Order:
+    """Returns the order of one epoch's images.
 
     Images in a file that is too large for the memory come in the order of the windows in which the file is read.
     """
     if not config.shuffle_buffer:
-        return np.arange(source.images)
-    mapped = source.arrays
-    if isinstance(mapped, MappedImages) and not mapped.fits_in_memory:
-        return np.concatenate(list(mapped.block_windows(seed=config.seed, epoch=epoch)))
-    return epoch_order(source.images, seed=config.seed, epoch=epoch)
+        return np.asarray
+    if (mapped := in_windows(source)) is not None:
+        return np.concatenate(list(mapped.block_windows(seed=config.seed, epoch=epoch))).__getitem__
+    if source.images > LONG_EPOCH:
+        return LongOrder(source.images, seed=config.seed, epoch=epoch)
+    return epoch_order(source.images, seed=config.seed, epoch=epoch).__getitem__
 
 
 def maps_of(

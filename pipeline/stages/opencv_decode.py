@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,9 +24,9 @@ _COLOUR: int = (cv2.IMREAD_COLOR_RGB if _GIVES_RGB else cv2.IMREAD_COLOR) | cv2.
 # A GIF of one pixel, to find out whether this OpenCV reads the format: 4.11 and older versions do not.
 _GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 READS_GIF = cv2.imdecode(np.frombuffer(_GIF, np.uint8), cv2.IMREAD_COLOR) is not None
-# OpenCV's flags for decoding a JPEG at a fraction of its size. They stand here as numbers because cv2 has names for
+# OpenCV's flags by what a JPEG's sides are divided by in decoding. The numbers stand here because cv2 has names for
 # them only in combination with blue, green, red.
-_REDUCED = {1: 0, 2: 16, 4: 32, 8: 64}
+_FLAGS = {1: _COLOUR, 2: _COLOUR | 16, 4: _COLOUR | 32, 8: _COLOUR | 64}
 # Files that do not fit into this buffer are read a second time. Photos of 400 pixels a side have some 23 KB.
 _BUFFER_BYTES = 1 << 20
 
@@ -36,8 +35,6 @@ class OpenCVDecoder:
     """Returns any image of a source by its index. Safe in threads: each reads into a buffer of its own.
 
     Attributes:
-      sizes: (images, 2) int32, the height and width that each image is expected to have; 0 where unknown. A file
-        that was changed since the scan has another size.
       sizes_hold: whether every image is certain to have its expected size, because the source has no files to change.
     """
 
@@ -48,20 +45,25 @@ class OpenCVDecoder:
         self._arrays = source.arrays
         self._thread = threading.local()
         self._mapped = source.arrays if isinstance(source.arrays, MappedImages) else None
-        self._flags = array("h")
         self.sizes_hold = source.arrays is not None
-        self.sizes = source.jpeg_sizes
-        if source.arrays is not None:
-            self.sizes = np.broadcast_to(np.array(source.arrays.shape[1:3], np.int32), (source.images, 2))
-        elif config.decode == "scaled":
-            ratios = decode_ratios(source.jpeg_sizes, config.image_size)
-            self._flags = array("h", (_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()))
-            self.sizes = (-(-source.jpeg_sizes // ratios[:, np.newaxis])).astype(np.int32)
-        else:
-            self._flags = array("h", [_COLOUR]) * source.images
+        self._ratios: bytes | None = None  # by what each image is divided
+        if config.decode == "scaled" and source.arrays is None:
+            self._ratios = decode_ratios(source.jpeg_sizes, config.image_size).tobytes()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OpenCVDecoder, (self._source, self._config)  # thread-local buffers cannot be pickled
+
+    def sizes_of(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the height and width that images are expected to have, (images, 2); 0 where unknown.
+
+        A file that was changed since the scan has another size.
+        """
+        if self._arrays is not None:
+            return np.broadcast_to(np.array(self._arrays.shape[1:3], np.int32), (len(indices), 2))
+        sizes: NDArray[np.int32] = self._source.jpeg_sizes[indices]
+        if self._ratios is None:
+            return sizes
+        return -(-sizes // np.frombuffer(self._ratios, np.uint8)[indices, np.newaxis])
 
     def __call__(self, index: int, flags: int | None = None) -> NDArray[np.uint8]:
         """Returns one image, (height, width, 3) uint8 in RGB.
@@ -78,7 +80,7 @@ class OpenCVDecoder:
             return self.decode(index, np.frombuffer(self._source.records[index], np.uint8), flags)
         return self.decode(index, self._read(self._paths[index]), flags)
 
-    def each(self, indices: NDArray[np.int64], ratios: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.uint8]]:
+    def each(self, indices: NDArray[np.int64], ratios: NDArray[np.uint8] | None = None) -> Iterator[NDArray[np.uint8]]:
         """Yields several images, the same as single calls return.
 
         Args:
@@ -88,7 +90,7 @@ class OpenCVDecoder:
             return self._mapped.each(indices)
         if ratios is None:
             return map(self, indices.tolist())
-        return map(self, indices.tolist(), [_COLOUR | _REDUCED[ratio] for ratio in ratios.tolist()])
+        return map(self, indices.tolist(), [_FLAGS[ratio] for ratio in ratios.tolist()])
 
     def decode(self, index: int, encoded: NDArray[np.uint8], flags: int | None = None) -> NDArray[np.uint8]:
         """Decodes the bytes of one of the source's files.
@@ -96,7 +98,8 @@ class OpenCVDecoder:
         Raises:
           ValueError: if OpenCV cannot.
         """
-        flags = self._flags[index] if flags is None else flags
+        if flags is None:
+            flags = _FLAGS[1 if self._ratios is None else self._ratios[index]]
         image: Any = cv2.imdecode(encoded, flags) if len(encoded) else None  # OpenCV raises on an empty file
         if image is None:
             raise ValueError(f"{self._source.files[index]} cannot be decoded by OpenCV.")
@@ -118,7 +121,7 @@ class OpenCVDecoder:
         return buffer[:size_bytes] if size_bytes < _BUFFER_BYTES else np.fromfile(path, np.uint8)
 
 
-def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int], *, rounded_up: bool = True) -> NDArray[np.int64]:
+def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int], *, rounded_up: bool = True) -> NDArray[np.uint8]:
     """Returns the largest of 8, 4, 2, 1 by which each JPEG can be divided in decoding and still have `image_size`.
 
     Args:
@@ -128,10 +131,11 @@ def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int], *, rounded_u
       rounded_up: whether a part of a pixel counts as a pixel. libjpeg rounds up, so that ceil(side / ratio) pixels of a
         whole image remain; a crop of the decoded image has no more than side / ratio.
     Returns:
-      (images,) int64.
+      (images,).
     """
-    ratios = np.ones(len(sizes), np.int64)
+    ratios, least = np.ones(len(sizes), np.uint8), np.array(image_size)
     for ratio in (2, 4, 8):
-        left = sizes / ratio
-        ratios[np.all((np.ceil(left) if rounded_up else left) >= image_size, axis=1)] = ratio
+        # ceil(side / ratio) is at least n if side / ratio is above n - 1.
+        enough = sizes > (least - 1) * ratio if rounded_up else sizes >= least * ratio
+        ratios[enough.all(axis=1)] = ratio
     return ratios

@@ -2,151 +2,114 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from pipeline.augmentation import epoch_order
 from pipeline.config import LONG_EPOCH, PipelineConfig
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages
-from pipeline.stages.epochs import maps_of, order_of
+from pipeline.stages.epochs import PLANNED_AT_ONCE, in_windows, maps_of, order_of
 
-# How many numbers of a long epoch's order are computed by a call.
-_ORDERED_AT_ONCE = 1 << 10
-# The draws of how many images are made by a call, at most. The first batch waits for the first call.
-_DRAWN_AT_ONCE = 1 << 13
+_INDICES = tf.TensorSpec((None,), tf.int64)
 
 
-def indices(images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields 0 to `images` - 1, in another order each epoch; before a cache in memory, always in the same random order.
+class _Part(NamedTuple):
+    """What is made of each part of an epoch: of the epoch's number, the part's first image, and the part's end."""
 
-    A cache in the order of the files would hold class after class, and the shuffle buffer behind it, if smaller than a
-    class, would yield hardly mixed batches.
-    """
-    if not config.shuffle_buffer:
-        return tf.data.Dataset.range(images)
-    if config.cache == "memory":
-        return tf.data.Dataset.from_tensor_slices(epoch_order(images, seed=config.seed, epoch=0))
-    if images > LONG_EPOCH:
-        return _permuted(images, config)
-    return tf.data.Dataset.range(images).shuffle(images, seed=config.seed, reshuffle_each_iteration=True)
-
-
-def _permuted(images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields 0 to `images` - 1, in another order each epoch, without holding them.
-
-    The key is drawn with the first part, and handed on from part to part: a dataset of parts inside a function of the
-    key would take tf.data 18 ms more to begin an epoch.
-
-    Source: `tf.random.experimental.index_shuffle`, a permutation by a block cipher (Black and Rogaway, 2002).
-    """
-    keys = tf.data.Dataset.random(seed=config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
-    firsts = tf.data.Dataset.range(0, images, _ORDERED_AT_ONCE)
-
-    def part(key: Any, element: tuple[Any, Any]) -> tuple[Any, Any]:
-        first, new_key = element
-        key = tf.where(first == 0, new_key, key)
-        numbers = tf.range(first, tf.minimum(first + _ORDERED_AT_ONCE, images))
-        return key, tf.random.experimental.index_shuffle(numbers, tf.cast(key % (2**31 - 1), tf.int32), images - 1)
-
-    parts = tf.data.Dataset.zip((firsts, keys)).scan(tf.zeros((2,), tf.int64), part)
-    return parts.unbatch().apply(tf.data.experimental.assert_cardinality(images))
-
-
-def _planned_whole(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
-
-    Python is called once an epoch for the order, and once for the draws of every `_DRAWN_AT_ONCE` images; the numbers
-    depend on the seed and the epoch's number alone. Drawing and zipping single elements would cost tf.data some 20 us
-    an image, a tenth of the time of decoding it.
-    """
-    images, size = source.images, config.batch_size
-    at_once = max(1, _DRAWN_AT_ONCE // size) * size
-    drawn = _part_drawer(images, config, at_once)
-
-    def plan(epoch: np.int64) -> np.ndarray:
-        return order_of(source, config, int(epoch))
-
-    def planned(state: tuple[Any, Any], first: Any) -> tuple[Any, Any]:
-        epoch, matrices = drawn(state[0], first)
-        order = tf.cond(first == 0, lambda: tf.numpy_function(plan, [epoch], tf.int64), lambda: state[1])
-        order = tf.ensure_shape(order, (images,))
-        return (epoch, order), (order[first : first + at_once], matrices)
-
-    begin = tf.constant(0, tf.int64), tf.zeros((0,), tf.int64)
-    dataset = tf.data.Dataset.range(0, images, at_once).scan(begin, planned).rebatch(size)
-    return dataset.apply(tf.data.experimental.assert_cardinality(math.ceil(images / size)))
-
-
-def _part_drawer(images: int, config: PipelineConfig, at_once: int) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Returns a function that draws a part of an epoch: it takes the epoch's number, and the part's first image.
-
-    The function returns the epoch's number, which the first part of an epoch counts and the others hand on, and the
-    part's maps, (part, 2, 3) float32. A dataset of the parts inside a function of the number would take tf.data 8 ms
-    more to begin an epoch.
-    """
-    epochs = itertools.count()
-
-    def draw(epoch: np.int64, first: np.int64) -> tuple[np.int64, np.ndarray]:
-        number = int(epoch) if first else next(epochs)
-        return np.int64(number), maps_of(min(at_once, images - int(first)), config, number, first=int(first))
-
-    def drawn(epoch: Any, first: Any) -> tuple[Any, Any]:
-        epoch, matrices = tf.numpy_function(draw, [epoch, first], (tf.int64, tf.float32))
-        return tf.ensure_shape(epoch, ()), tf.ensure_shape(matrices, (None, 2, 3))
-
-    return drawn
-
-
-def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset.
-
-    Python is called once for every `_DRAWN_AT_ONCE` images; the numbers depend on the seed and the epoch alone.
-    """
-    at_once = _DRAWN_AT_ONCE
-    parts = tf.data.Dataset.range(0, images, at_once)
-    dataset = parts.scan(tf.constant(0, tf.int64), _part_drawer(images, config, at_once)).unbatch()
-    return dataset.apply(tf.data.experimental.assert_cardinality(images))
+    made: Callable[[int, int, int], NDArray[np.generic]]
+    spec: tf.TensorSpec
 
 
 def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields the index of each image once an epoch, as `indices` does.
+    """Yields 0 to `images` - 1, in another order each epoch; before a cache in memory, always in the same random order.
 
-    Images in a file that is too large for the memory come in windows of blocks of the file, which are read ahead.
+    A cache in the order of the files would hold class after class, and the shuffle buffer behind it, if smaller than a
+    class, would yield hardly mixed batches. Images in a file that is too large for the memory come in windows of blocks
+    of the file, which are read ahead.
     """
-    mapped = source.arrays
-    if not isinstance(mapped, MappedImages) or not config.shuffle_buffer or mapped.fits_in_memory:
-        return indices(source.images, config)
-    epochs = itertools.count()
+    images = source.images
+    if not config.shuffle_buffer:
+        return tf.data.Dataset.range(images)
+    if (mapped := in_windows(source)) is not None:
+        return _counted(_windows(mapped, config).unbatch(), images)
+    if config.cache == "memory":
+        return tf.data.Dataset.from_tensor_slices(epoch_order(images, seed=config.seed, epoch=0))
+    if images <= LONG_EPOCH:
+        return tf.data.Dataset.range(images).shuffle(images, seed=config.seed, reshuffle_each_iteration=True)
+    return _counted(_in_parts(images, _ordered(source, config)).unbatch(), images)
 
-    def windows() -> Iterator[np.ndarray]:
-        return mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=next(epochs)))
 
-    dataset = tf.data.Dataset.from_generator(windows, output_signature=tf.TensorSpec((None,), tf.int64)).unbatch()
-    return dataset.apply(tf.data.experimental.assert_cardinality(source.images))
+def epoch_draws(images: int, config: PipelineConfig) -> tf.data.Dataset:
+    """Yields one (2, 3) float32 affine map an image, drawn anew for each iterator of the dataset."""
+    return _counted(_in_parts(images, _drawn(config)).unbatch(), images)
 
 
 def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields an epoch's order and draws, as `_planned_whole` does; for a large file in windows, as `order` does."""
-    mapped, size = source.arrays, config.batch_size
-    if not isinstance(mapped, MappedImages) or not config.shuffle_buffer or mapped.fits_in_memory:
-        return _planned_whole(source, config)
+    """Yields an epoch's order and draws, a batch at a time: indices (batch,) int64, maps (batch, 2, 3) float32.
+
+    The numbers depend on the seed and the epoch's number alone. Drawing and zipping single elements would cost tf.data
+    some 20 us an image, a tenth of the time of decoding it.
+    """
+    images, size = source.images, config.batch_size
+    mapped = in_windows(source) if config.shuffle_buffer else None
+    if mapped is None:
+        batches = _in_parts(images, _ordered(source, config), _drawn(config)).rebatch(size)
+    else:
+        maps = _in_parts(images, _drawn(config))
+        batches = tf.data.Dataset.zip((_windows(mapped, config).rebatch(size), maps.rebatch(size)))
+    return _counted(batches, math.ceil(images / size))
+
+
+def _windows(mapped: MappedImages, config: PipelineConfig) -> tf.data.Dataset:
     epochs = itertools.count()
 
-    def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        epoch, left, position = next(epochs), np.zeros(0, np.int64), 0
-        matrices = maps_of(source.images, config, epoch)
-        for window in mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=epoch)):
-            left = np.concatenate([left, window])
-            while len(left) >= size or (len(left) and position + len(left) == source.images):
-                yield left[:size], matrices[position : position + size]
-                left, position = left[size:], position + size
+    def windows() -> Iterator[NDArray[np.int64]]:
+        return mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=next(epochs)))
 
-    spec = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((None, 2, 3), tf.float32))
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
-    return dataset.apply(tf.data.experimental.assert_cardinality(-(-source.images // size)))
+    return tf.data.Dataset.from_generator(windows, output_signature=_INDICES)
+
+
+def _ordered(source: ImageSource, config: PipelineConfig) -> _Part:
+    order_in = functools.lru_cache(maxsize=2)(functools.partial(order_of, source, config))
+    return _Part(lambda epoch, first, end: order_in(epoch)(np.arange(first, end)), _INDICES)
+
+
+def _drawn(config: PipelineConfig) -> _Part:
+    def drawn(epoch: int, first: int, end: int) -> NDArray[np.float32]:
+        return maps_of(end - first, config, epoch, first=first)
+
+    return _Part(drawn, tf.TensorSpec((None, 2, 3), tf.float32))
+
+
+def _in_parts(images: int, *of_a_part: _Part) -> tf.data.Dataset:
+    """Yields what is made of one part of an epoch after the other.
+
+    The first part of an epoch counts its number, and hands it on to the others. A dataset of the parts inside a
+    function of the number would take tf.data 8 ms more to begin an epoch.
+    """
+    epochs = itertools.count()
+
+    def make(epoch: np.int64, first: np.int64) -> list[Any]:
+        number, end = int(epoch) if first else next(epochs), min(int(first) + PLANNED_AT_ONCE, images)
+        return [np.int64(number), *(part.made(number, int(first), end) for part in of_a_part)]
+
+    def made(epoch: Any, first: Any) -> tuple[Any, Any]:
+        types = (tf.int64, *(part.spec.dtype for part in of_a_part))
+        epoch, *arrays = tf.numpy_function(make, [epoch, first], types)
+        shaped = [tf.ensure_shape(array, part.spec.shape) for array, part in zip(arrays, of_a_part, strict=True)]
+        return tf.ensure_shape(epoch, ()), tuple(shaped) if len(shaped) > 1 else shaped[0]
+
+    return tf.data.Dataset.range(0, images, PLANNED_AT_ONCE).scan(tf.constant(0, tf.int64), made)
+
+
+def _counted(dataset: tf.data.Dataset, elements: int) -> tf.data.Dataset:
+    """Tells a dataset how many elements it has: `fit` would otherwise start an additional epoch to find out."""
+    return dataset.apply(tf.data.experimental.assert_cardinality(elements))

@@ -6,25 +6,21 @@ They turn elements that are an `index` into `(image, label)`, or into batches of
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from pipeline.config import PipelineConfig
+from pipeline.sources.names import END, GROUP_NAMES
 from pipeline.sources.source import ImageSource
 from pipeline.sources.stored import MappedImages, Records
 from pipeline.stages import output
 from pipeline.stages.batching import batches_per_call, yields_batches
 from pipeline.stages.order import order, planned_batches
 from pipeline.stages.output import mapped
-
-# How many names of files a string of TensorFlow's holds.
-_NAMES_OF_A_STRING = 8
 
 
 def _by_index(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
@@ -49,21 +45,15 @@ def _by_index(dataset: tf.data.Dataset, source: ImageSource, config: PipelineCon
 def paths_of(source: ImageSource) -> Callable[[Any], Any]:
     """Returns a function that turns an index, an int64 tensor, into the path of a file, a string tensor.
 
-    It cuts the path out of a string of several names: TensorFlow takes some 130 bytes for each string of a tensor.
+    It cuts the name out of a string of several names: TensorFlow takes some 130 bytes for each string of a tensor.
     """
     assert source.root is not None
-    encoded, ends = source.files.to_bytes()
-    begins = np.concatenate([[0], ends[:-1]])
-    # The names of each string, and where it begins. One string of all would be copied into the graph.
-    firsts = begins[::_NAMES_OF_A_STRING]
-    strings = tf.constant([encoded[i:j] for i, j in itertools.pairwise([*firsts.tolist(), len(encoded)])])
-    at = tf.constant(begins - firsts[np.arange(source.images) // _NAMES_OF_A_STRING], tf.int32)
-    lengths = tf.constant(ends - begins, tf.int32)
+    groups = tf.constant(list(source.files.groups()))
     folder = os.fsencode(os.path.join(source.root, ""))
 
     def path_of(index: Any) -> Any:
-        names = tf.gather(strings, index // _NAMES_OF_A_STRING)
-        return folder + tf.strings.substr(names, tf.gather(at, index), tf.gather(lengths, index))
+        names = tf.raw_ops.StringSplitV2(input=[groups[index // GROUP_NAMES]], sep=END).values
+        return folder + names[index % GROUP_NAMES]
 
     return path_of
 

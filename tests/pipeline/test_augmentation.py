@@ -12,10 +12,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import ndimage
+from scipy import ndimage, stats
 
 from pipeline import Augmentation, PipelineConfig
-from pipeline.augmentation import FILL_MODES, Draw, epoch_order
+from pipeline.augmentation import FILL_MODES, Draw, LongOrder, epoch_order
 from pipeline.stages.augment import _numpy as numpy_apply
 from pipeline.stages.augment import _tf_ops as tf_ops_apply
 from pipeline.stages.augment import keras_layers
@@ -241,6 +241,35 @@ def test_the_order_is_a_permutation_that_seed_and_epoch_decide():
     np.testing.assert_array_equal(order, epoch_order(1000, seed=3, epoch=2))
     for seed, epoch in ((3, 3), (4, 2), (2, 3)):
         assert (order != epoch_order(1000, seed=seed, epoch=epoch)).mean() > 0.9
+
+
+@pytest.mark.parametrize("images", [1, 2, 3, 5, 16, 17, 1000, 1024, 1025, 70_000])
+def test_a_long_order_is_a_permutation_of_which_any_part_can_be_asked(images):
+    order = LongOrder(images, seed=3, epoch=2)
+    whole = order(np.arange(images))
+    assert sorted(whole.tolist()) == list(range(images))
+    chosen = np.arange(images - 1, -1, -3)
+    np.testing.assert_array_equal(LongOrder(images, seed=3, epoch=2)(chosen), whole[chosen])
+
+
+@pytest.mark.parametrize(("images", "epochs"), [(100, 400), (1000, 40), (1023, 40)])
+def test_a_long_order_brings_each_image_to_each_place_equally_often(images, epochs):
+    orders = np.stack([LongOrder(images, seed=0, epoch=epoch)(np.arange(images)) for epoch in range(epochs)])
+    # Groups of places and images, so that each pair is expected often enough for the test.
+    groups = min(images, 10)
+    place = np.tile(np.arange(images) * groups // images, (epochs, 1))
+    counts = np.histogram2d(place.ravel(), (orders * groups // images).ravel(), bins=groups)[0]
+    assert stats.chi2_contingency(counts).pvalue > 0.001
+    # Neighbours in an epoch are as far apart as two images chosen at random.
+    far = np.abs(np.diff(orders, axis=1)).mean()
+    assert far == pytest.approx((images + 1) / 3, rel=0.02)
+
+
+def test_seed_and_epoch_decide_a_long_order():
+    places = np.arange(1000)
+    order = LongOrder(1000, seed=3, epoch=2)(places)
+    for seed, epoch in ((3, 3), (4, 2), (2, 3)):
+        assert (order != LongOrder(1000, seed=seed, epoch=epoch)(places)).mean() > 0.9
 
 
 def test_affine_gives_one_float32_map_an_image():

@@ -33,6 +33,7 @@ from pipeline.export import export
 from pipeline.prepared.copies import prepared_copy
 from pipeline.prepared.write import materialize
 from pipeline.stages import batching, order
+from pipeline.stages import epochs as planned
 from pipeline.stages.augment import keras_layers
 from profiles.stages.tf_graph import functions_of, upstream
 from tests.checks import OURS
@@ -238,17 +239,24 @@ def described(layers) -> list[tuple]:
     return [(type(layer), layer.get_config() | {"name": None}) for layer in layers]
 
 
-@pytest.mark.parametrize("storage", ["files", "raw"])
-def test_a_script_orders_a_long_epoch_as_its_pipeline_does(few, storage, monkeypatch):
-    for module in (exporting, order):
+@pytest.mark.parametrize(
+    "config",
+    [
+        dataclasses.replace(BASE, augmentation=None),
+        dataclasses.replace(BASE, augmentation=None, storage="raw"),
+        dataclasses.replace(BASE, augmentation=None, cache="memory"),
+        dataclasses.replace(BASE, storage="raw"),
+        COMPOSED,
+        dataclasses.replace(COMPOSED, storage="records"),
+    ],
+)
+def test_a_script_orders_a_long_epoch_as_its_pipeline_does(few, config, monkeypatch):
+    for module in (exporting, order, planned):
         monkeypatch.setattr(module, "LONG_EPOCH", 5)
-    config = dataclasses.replace(BASE, storage=storage, augmentation=None)
-    monkeypatch.setattr(order, "_ORDERED_AT_ONCE", 2)
-    text = export(config, few).replace("images, 1024)", "images, 2)").replace("first + 1024", "first + 2")
-    assert "1024" not in text.split("def shuffled(")[1].split("\ndef ")[0]
+    monkeypatch.setattr(order, "PLANNED_AT_ONCE", 2)
+    script = {"__name__": "exported"}
+    exec(compile(export(config, few), "exported.py", "exec"), script)
     with build(config, few) as loader:
-        script = {"__name__": "exported"}
-        exec(compile(text, "exported.py", "exec"), script)
         assert_same(epochs(script["make_dataset"]()), epochs(loader.data))
 
 

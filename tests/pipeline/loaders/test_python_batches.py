@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pipeline import VARIANTS, ConfigError, PipelineConfig, build, from_arrays, from_folder
+from pipeline.loaders import python_batches
 from pipeline.loaders import workers as watched
 from pipeline.loaders.python_batches import PythonBatches
 from pipeline.loaders.workers import WorkerError
@@ -56,9 +57,11 @@ def test_they_are_those_of_tf_data(photos, storage, dtype, workers):
     batches.close()
 
 
+@pytest.mark.parametrize("at_once", [7, 30, 8192])
 @pytest.mark.parametrize("batch_size", [1, 7, 40])
-def test_they_are_the_same_for_any_number_of_workers(batch_size):
-    """Each worker plans its own turns, which begin elsewhere in every epoch."""
+def test_they_are_the_same_for_any_number_of_workers(batch_size, at_once, monkeypatch):
+    """Each worker plans its own turns of each part of an epoch, which begin elsewhere in every epoch."""
+    monkeypatch.setattr(python_batches, "PLANNED_AT_ONCE", at_once)
     by_workers = {}
     for workers in (0, 1, 2, 5):
         batches = batches_of(batch_size, workers=workers)

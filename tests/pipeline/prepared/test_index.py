@@ -344,6 +344,7 @@ def test_a_wrong_index_of_records_is_refused(problem, copies, tmp_path):
 RESIZED_BROKEN = {
     "the images have no size": {"image_size": None},
     "there are not as many heights as widths": {"heights": [1]},
+    "no file can have such a name": {"names": ["a\0.jpg"]},
 }
 
 

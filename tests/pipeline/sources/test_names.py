@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from pipeline import from_folder
-from pipeline.sources.names import FileNames
+from pipeline.sources.names import END, GROUP_NAMES, FileNames
 
 NAMES = ("a/1.jpg", "a/é.jpg", os.fsdecode(b"b/\xff.jpg"), "b/a name\nof two lines.png", "b/日本.jpg")
 
@@ -42,13 +42,26 @@ def test_equal_are_the_same_names_in_the_same_order(names: FileNames) -> None:
     assert FileNames() == () and not FileNames() and FileNames.of("ab") != "ab"
 
 
-def test_below_a_folder_names_are_paths_of_which_parts_and_bytes_can_be_had(names: FileNames) -> None:
+def test_below_a_folder_names_are_paths_of_which_parts_and_groups_can_be_had(names: FileNames) -> None:
     paths = names.below(Path("/photos"))
     assert list(paths) == [f"/photos/{name}" for name in NAMES] == [paths[index] for index in range(5)]
     assert paths.part([4, 1]) == ("/photos/b/日本.jpg", "/photos/a/é.jpg")
     assert names.below("/")[0] == "/a/1.jpg"
-    encoded, ends = paths.to_bytes()
-    assert encoded == b"".join(map(os.fsencode, NAMES)) and ends.tolist()[0] == len("a/1.jpg")
+    assert list(paths.groups()) == [b"".join(os.fsencode(name) + END for name in NAMES)]
+
+
+@pytest.mark.parametrize("names", [0, 1, GROUP_NAMES - 1, GROUP_NAMES, GROUP_NAMES + 1, 3 * GROUP_NAMES])
+def test_any_number_of_names_stands_in_groups(names: int) -> None:
+    given = [f"photo-{index}.jpg" for index in range(names)]
+    kept = FileNames.of(given)
+    assert list(kept) == given == [kept[index] for index in range(names)]
+    sizes = [len(group.split(END)) - 1 for group in kept.groups()]
+    assert sum(sizes) == names and all(size == GROUP_NAMES for size in sizes[:-1])
+
+
+def test_a_name_with_a_zero_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="must hold no zero byte"):
+        FileNames.of(["a.jpg", "b\0.jpg"])
 
 
 def test_names_go_to_other_processes(names: FileNames) -> None:

@@ -20,8 +20,7 @@ from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
 from pipeline.sources.names import FileNames
 from pipeline.sources.source import ImageSource
-from pipeline.stages import order, read, warp
-from pipeline.stages.epochs import order_of
+from pipeline.stages import epochs, order, read, warp
 from pipeline.variants import TF_DATA, VARIANTS
 from profiles.stages.tf_graph import python_in, random_in, upstream
 from tests.builders import WITHOUT_SERVICE
@@ -136,26 +135,31 @@ def test_epoch_draws_are_counted_by_epoch_not_by_iterator(source):
 
 @pytest.mark.parametrize("images", [1025, 2048, 2500])
 def test_a_long_epoch_has_each_image_once_in_another_order_each_time(images, monkeypatch):
-    monkeypatch.setattr(order, "LONG_EPOCH", 1000)
+    for module in (order, epochs):
+        monkeypatch.setattr(module, "LONG_EPOCH", 1000)
+    monkeypatch.setattr(order, "PLANNED_AT_ONCE", 512)
+    source = from_arrays(np.zeros((images, 1, 1, 3), np.uint8), np.arange(images) % 2)
     config = PipelineConfig(seed=3)
-    dataset = order.indices(images, config)
+    dataset = order.order(source, config)
     first, second = (list(dataset.as_numpy_iterator()) for _ in range(2))
     assert sorted(first) == sorted(second) == list(range(images))
     # Two random orders agree in one place on average.
     assert sum(np.equal(first, second)) < 10 and sum(np.equal(first, np.arange(images))) < 10
     # Neighbours are far apart: a third of the epoch on average.
     assert np.abs(np.diff(first)).mean() == pytest.approx(images / 3, rel=0.1)
-    assert list(order.indices(images, config).as_numpy_iterator()) == first
-    assert list(order.indices(images, PipelineConfig(seed=4)).as_numpy_iterator()) != first
+    assert list(order.order(source, config).as_numpy_iterator()) == first
+    assert list(order.order(source, PipelineConfig(seed=4)).as_numpy_iterator()) != first
     assert dataset.cardinality() == images
     # Repeated, as one iterator over all epochs reads it, each epoch has an order of its own as well.
-    both = list(order.indices(images, config).repeat(2).as_numpy_iterator())
+    both = list(order.order(source, config).repeat(2).as_numpy_iterator())
     assert sorted(both[:images]) == sorted(both[images:]) and both[:images] != both[images:]
 
 
+@pytest.mark.parametrize("long_epoch", [10, 100])
 @pytest.mark.parametrize("at_once", [1, 7, 12, 25, 100])
-def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, monkeypatch):
-    monkeypatch.setattr(order, "_DRAWN_AT_ONCE", at_once)
+def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, long_epoch, monkeypatch):
+    monkeypatch.setattr(order, "PLANNED_AT_ONCE", at_once)
+    monkeypatch.setattr(epochs, "LONG_EPOCH", long_epoch)
     config = PipelineConfig(image_size=(8, 8), batch_size=6, seed=3)
     source = from_arrays(np.zeros((25, 8, 8, 3), np.uint8), np.arange(25) % 2)
     drawn, planned = order.epoch_draws(25, config), order.planned_batches(source, config)
@@ -164,4 +168,4 @@ def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, monk
         np.testing.assert_array_equal(list(drawn.as_numpy_iterator()), whole)
         indices, matrices = map(np.concatenate, zip(*planned.as_numpy_iterator(), strict=True))
         np.testing.assert_array_equal(matrices, whole)
-        np.testing.assert_array_equal(indices, order_of(source, config, epoch))
+        np.testing.assert_array_equal(indices, epochs.order_of(source, config, epoch)(np.arange(25)))
