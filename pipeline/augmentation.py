@@ -183,9 +183,10 @@ class LongOrder:
 
     A place of the epoch is a row and a column of a square that has hardly more cells than there are images. By turns
     the row is moved by a random number of cells that belongs to the column, and the column by one that belongs to the
-    row. A place that comes to a cell behind the last image is moved again.
+    row. A place that comes to a cell whose number is not that of an image is moved again.
 
-    Source: a generalized Feistel cipher with cycle walking (Black and Rogaway, 2002).
+    Source: a generalized Feistel cipher with cycle walking (Black and Rogaway, 2002), of four rounds (Luby and Rackoff,
+    1988).
     """
 
     def __init__(self, images: int, *, seed: int, epoch: int) -> None:
@@ -202,10 +203,10 @@ class LongOrder:
         return moved
 
     def _moved(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        one, other = np.divmod(cells, self._side)
+        row, column = np.divmod(cells, self._side)
         for moves in self._moves:
-            one, other = other, (one + moves[other]) % self._side
-        return one * self._side + other
+            row, column = column, (row + moves[column]) % self._side  # row and column change places
+        return row * self._side + column
 
 
 def block_windows(

@@ -17,8 +17,8 @@ from pipeline.errors import ConfigError
 from pipeline.text import did_you_mean
 
 AUTO = "auto"
-# The order and the draws of an epoch of more images are made in parts, as they are used. That takes tf.data some 20 ms
-# at the beginning of each epoch, as long as to make so many at once: only long epochs have it to spare.
+# An epoch of more images is ordered by `augmentation.LongOrder`, of which each part is computed when it is used; a
+# shorter one is shuffled whole, which takes a millisecond.
 LONG_EPOCH = 1 << 16
 
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -30,6 +30,8 @@ MARGIN_NS = 2_000_000_000
 STATUS_BYTES = 8
 # The files of a line of a memo: so many are held in memory at a time.
 _BLOCK_FILES = 1000
+# So much of an old memo is copied at a time.
+_COPIED_BYTES = 1 << 20
 
 
 def status_digest(status: os.stat_result) -> str:
@@ -62,9 +64,14 @@ class Memo:
         # The digest of the status, then the text, in one string.
         self._entry = re.compile(f"[0-9a-f]{{{2 * STATUS_BYTES}}}(?:{text})")
         self._open = contextlib.ExitStack()
+        self._kept: IO[bytes] | None = None
         self._blocks = self._open.enter_context(contextlib.closing(self._read()))
-        # The block of the old memo in which the present file stands, without the files that were asked for.
+        # The block of the old memo in which the present file stands, without the files that were asked for, and where
+        # the block ends in the old memo.
         self._old: dict[str, str] = {}
+        self._old_end = 0
+        # Whether the new memo will begin with all blocks of the old one up to here, and where these end in the old one.
+        self._unchanged, self._unchanged_bytes = True, 0
         self._last: list[tuple[int, str]] | None = []
         self._new: dict[str, str] = {}
         self._written: IO[bytes] | None = None
@@ -133,11 +140,15 @@ class Memo:
             return
         place = None if file is None else walk_order(file)
         while self._last is not None and (place is None or place > self._last):
-            if self._old:
-                self._unasked = True
+            self._unasked |= bool(self._old)
+            # A short block is not copied: it is joined with the next one.
+            self._unchanged &= not self._begun and len(self._old) + len(self._new) in (0, _BLOCK_FILES)
+            if self._unchanged:
+                self._new, self._unchanged_bytes = {}, self._old_end
+            elif self._old:
                 self._new = dict(sorted((self._old | self._new).items(), key=lambda entry: walk_order(entry[0])))
             self._write_full_blocks()
-            self._old = next(self._blocks, {})
+            self._old, self._old_end = next(self._blocks, ({}, self._old_end))
             self._last = walk_order(next(reversed(self._old))) if self._old else None
 
     def _keep(self, file: str, entry: str) -> None:
@@ -158,10 +169,18 @@ class Memo:
             if self._written is None:
                 written = tempfile.TemporaryFile(dir=self._path.parent)  # noqa: SIM115 - closed with the memo
                 self._written = self._open.enter_context(written)
-                self._written.write(_line({"format": self._format, "version": VERSION}))
+                self._write_begin(written)
             self._written.write(_line(block))
         except OSError:
             self._failed = True
+
+    def _write_begin(self, written: IO[bytes]) -> None:
+        if self._kept is None or not self._unchanged_bytes:
+            written.write(_line({"format": self._format, "version": VERSION}))
+            return
+        for first in range(0, self._unchanged_bytes, _COPIED_BYTES):
+            size_bytes = min(_COPIED_BYTES, self._unchanged_bytes - first)
+            written.write(os.pread(self._kept.fileno(), size_bytes, first))
 
     def _present(self, line: bytes) -> bytes:
         """Returns a block without the files that are gone; looks for them only if some were not asked for."""
@@ -171,10 +190,15 @@ class Memo:
         present = {file: entry for file, entry in entries if os.path.lexists(os.path.join(self._root, file))}
         return _line(present) if present else b""
 
-    def _read(self) -> Generator[dict[str, str]]:
-        """Yields blocks of entries by file; none of a memo that is missing or of another program."""
-        with contextlib.suppress(OSError, ValueError, RecursionError), self._path.open("rb") as file:
-            head = json.loads(file.readline(), parse_constant=_refuse)
+    def _read(self) -> Generator[tuple[dict[str, str], int]]:
+        """Yields blocks of entries by file, and where each ends; none of a memo that is missing or of another program.
+
+        The file stays open.
+        """
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            file = self._kept = self._open.enter_context(self._path.open("rb"))
+            line = file.readline()
+            end, head = len(line), json.loads(line, parse_constant=_refuse)
             if type(head) is not dict or (head.get("format"), head.get("version")) != (self._format, VERSION):
                 return
             for line in file:
@@ -182,7 +206,8 @@ class Memo:
                 entries = block.values() if type(block) is dict else (None,)
                 if not block or not all(type(entry) is str and self._entry.fullmatch(entry) for entry in entries):
                     return
-                yield block
+                end += len(line)
+                yield block, end
 
 
 def walk_order(file: str) -> list[tuple[int, str]]:

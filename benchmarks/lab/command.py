@@ -134,10 +134,11 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
             except BaseException as error:
                 lab.kill()
                 progress.stop()
-                if not isinstance(error, UserError):
-                    _, derived = keep(write, complete=False)
-                    what = f"what was measured so far is in {out}" if kind.rows(derived) else "nothing measured"
-                    errors.print(f"stopped: {what}", soft_wrap=True)
+                _, derived = keep(write, complete=False)
+                if kind.rows(derived):
+                    errors.print(f"stopped: what was measured so far is in {out}", soft_wrap=True)
+                elif not isinstance(error, UserError):
+                    errors.print("stopped: nothing measured", soft_wrap=True)
                 raise
         if not kind.rows(derived):
             reasons = "; ".join(f"{left_out.who}: {left_out.reason}" for left_out in document.left_out)

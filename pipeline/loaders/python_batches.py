@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import weakref
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
 from pipeline.prepared.copies import prepared_copy
 from pipeline.sources.source import ImageSource
 from pipeline.stages.compose import Empty
-from pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, order_of
+from pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of
 from pipeline.stages.separate import opencv_batches
 from pipeline.stages.warp import WARPS
 
@@ -134,16 +133,16 @@ class _Maker:
         self._in_turn = in_turn
         self._pixels = opencv_batches(source, config)
         self._labels = source.labels.astype(np.int32)
-        self._order_in = functools.lru_cache(maxsize=2)(functools.partial(order_of, source, config))
+        self._orders = orders_of(source, config)
         self._planned = (-1, -1, -1)
-        # The batches of a part of an epoch, which is planned at once: as many for each process.
-        self._part = max(1, PLANNED_AT_ONCE // (config.batch_size * in_turn)) * in_turn
+        # The batches that are planned at once, over all processes: as many for each, at least one.
+        self._part_batches = max(1, PLANNED_AT_ONCE // (config.batch_size * in_turn)) * in_turn
         self.batches = math.ceil(source.images / config.batch_size)
         self.batch_bytes = config.batch_size * (math.prod(config.image_size) * 3 + self._labels.itemsize)
 
     def make(self, index: int, empty: Empty = np.empty) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
         epoch, batch = divmod(index, self.batches)
-        part, within = divmod(batch, self._part)
+        part, within = divmod(batch, self._part_batches)
         if self._planned != (epoch, part, within % self._in_turn):
             self._plan_turns(epoch, part, within % self._in_turn)
             self._planned = (epoch, part, within % self._in_turn)
@@ -156,9 +155,9 @@ class _Maker:
     def _plan_turns(self, epoch: int, part: int, turn: int) -> None:
         """Plans the batch `turn` of a part of an epoch, and every `in_turn`-th batch after it in this part."""
         size = self._config.batch_size
-        first = part * self._part * size
-        images = min(self._part * size, self._source.images - first)
+        first = part * self._part_batches * size
+        images = min(self._part_batches * size, self._source.images - first)
         rows = np.flatnonzero(np.arange(images) // size % self._in_turn == turn)
-        self._order = self._order_in(epoch)(first + rows)
+        self._order = self._orders(epoch)(first + rows)
         self._matrices = maps_of(images, self._config, epoch, rows, first)
         self._plan = self._pixels.plan(self._order, self._matrices)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import os
@@ -29,7 +28,6 @@ from pipeline.stages import augment, epochs, output, read
 CHUNK_BATCHES = 8
 # The chunks of all epochs: more than any training asks for.
 _CHUNKS = 1 << 40
-_CACHED_ORDERS = 2
 
 
 class BatchMaker:
@@ -50,7 +48,7 @@ class BatchMaker:
         self._composed = _composed(source, config)
         self._labels = source.labels.astype(np.int32)
         self._paths = source.paths
-        self._order = functools.lru_cache(maxsize=_CACHED_ORDERS)(functools.partial(epochs.order_of, source, config))
+        self._orders = epochs.orders_of(source, config)
         self.formats = source.formats
         self.batches = math.ceil(source.images / config.batch_size)
         self.parts = parts_of(source, config)
@@ -98,7 +96,7 @@ class BatchMaker:
         epoch, batch = divmod(number, self.batches)
         first, size = batch * self.config.batch_size, self.size_of(number)
         matrices = epochs.maps_of(size, self.config, epoch, first=first)
-        return self._order(epoch)(np.arange(first, first + size)), matrices
+        return self._orders(epoch)(np.arange(first, first + size)), matrices
 
 
 def _composed(source: ImageSource, config: PipelineConfig) -> Any:

@@ -74,10 +74,12 @@ def split_folders(root: Path) -> list[str]:
       OSError: if a folder cannot be listed.
     """
     folders = subfolders(root)
-    inside = [subfolders(root / name) for name in folders]
-    alike = len(folders) > 0 and all(len(names) > 1 and names == inside[0] for names in inside)
-    named = [name for name, inner in zip(folders, inside, strict=True) if _SPLIT.fullmatch(name) and inner]
-    return folders if alike else named if len(named) > 1 else []
+    # A search for folders among many images takes time: the other classes are searched only if the first has folders.
+    first = subfolders(root / folders[0]) if folders else []
+    if len(first) > 1 and all(subfolders(root / name) == first for name in folders[1:]):
+        return folders
+    named = [name for name in folders if _SPLIT.fullmatch(name) and subfolders(root / name)]
+    return named if len(named) > 1 else []
 
 
 def subfolders(root: Path) -> list[str]:
@@ -193,7 +195,7 @@ def from_folder(
         class_names=tuple(classes),
         labels=np.frombuffer(labels, np.int64),
         root=root.resolve(),
-        files=listed.part(np.delete(np.arange(len(listed)), left_out).tolist()) if skipped else listed,
+        files=listed.part(np.delete(np.arange(len(listed)), left_out)) if skipped else listed,
         formats=tuple(sorted(formats)),
         skipped=tuple(skipped),
         stale_skips=tuple(stale),

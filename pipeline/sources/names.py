@@ -24,7 +24,7 @@ class FileNames(Sequence[str]):
     equal if they hold the same names.
 
     Args:
-      encoded: the names, one group after another, as the system encodes them.
+      encoded: the names as the system encodes them, each with `END` behind it.
       firsts: where each group begins in it.
       names: how many names there are.
       folder: put before each name; "" for none.
@@ -49,8 +49,8 @@ class FileNames(Sequence[str]):
             if number % GROUP_NAMES == 0:
                 firsts.append(len(encoded))
             encoded += name.encode(*ENCODING) + END
-        if encoded.count(END) != number + 1:
-            raise ValueError("A name of a file must hold no zero byte.")
+        if (ends := encoded.count(END)) != number + 1:
+            raise ValueError(f"No name of a file may hold a zero byte. Received: {ends - number - 1} zero bytes.")
         return cls(encoded, firsts, number + 1)
 
     def below(self, folder: str | os.PathLike[str]) -> FileNames:
@@ -68,7 +68,8 @@ class FileNames(Sequence[str]):
             yield bytes(self._encoded[first:end])
 
     def _name(self, index: int) -> str:
-        group, place = divmod(range(len(self))[index], GROUP_NAMES)  # `range` counts from the end below 0
+        # `range` turns an index below 0 into one from the end, and raises an IndexError.
+        group, place = divmod(range(len(self))[index], GROUP_NAMES)
         end = self._firsts[group + 1] if group + 1 < len(self._firsts) else len(self._encoded)
         return self._encoded[self._firsts[group] : end].split(END)[place].decode(*ENCODING)
 

@@ -46,7 +46,7 @@ class ComposedBatches:
     def plan(self, indices: NDArray[np.int64], matrices: NDArray[np.float32]) -> NDArray[np.generic]:
         """Returns the map or the box by which each image is resampled.
 
-        One call for a whole epoch takes much less time than a call for each batch.
+        One call for many batches takes much less time than a call for each batch.
 
         Args:
           indices: (images,), which images.

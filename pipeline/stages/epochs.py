@@ -5,6 +5,7 @@ With NumPy, so that loaders without TensorFlow can use this module; `order.py` m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -18,24 +19,34 @@ from pipeline.sources.stored import MappedImages
 # Returns the images at some places of an epoch: takes and returns (places,) int64.
 Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
-# How many images of an epoch are planned at a time, at most. The first batch waits for the first of these parts.
+# How many images of an epoch are planned at a time. The first batch waits for the first of these parts.
 PLANNED_AT_ONCE = 1 << 13
 
 
-def in_windows(source: ImageSource) -> MappedImages | None:
-    """Returns the pixels that are shuffled in windows of blocks, since they lie in a file too large for the memory."""
+def read_in_windows(source: ImageSource, config: PipelineConfig) -> MappedImages | None:
+    """Returns the pixels that are shuffled in windows of blocks, as they lie in a file too large for the memory.
+
+    None if the images are shuffled one by one, or not at all.
+    """
     mapped = source.arrays
-    return mapped if isinstance(mapped, MappedImages) and not mapped.fits_in_memory else None
+    if isinstance(mapped, MappedImages) and not mapped.fits_in_memory and config.shuffle_buffer:
+        return mapped
+    return None
+
+
+def orders_of(source: ImageSource, config: PipelineConfig) -> Callable[[int], Order]:
+    """Returns a function of an epoch's number, `order_of`, that keeps two orders: epochs overlap where one ends."""
+    return functools.lru_cache(maxsize=2)(functools.partial(order_of, source, config))
 
 
 def order_of(source: ImageSource, config: PipelineConfig, epoch: int) -> Order:
-    """Returns the order of one epoch's images.
+    """Returns the order of one epoch, a function from places to images.
 
     Images in a file that is too large for the memory come in the order of the windows in which the file is read.
     """
     if not config.shuffle_buffer:
-        return np.asarray
-    if (mapped := in_windows(source)) is not None:
+        return np.asarray  # the image at each place has the place's number
+    if (mapped := read_in_windows(source, config)) is not None:
         return np.concatenate(list(mapped.block_windows(seed=config.seed, epoch=epoch))).__getitem__
     if source.images > LONG_EPOCH:
         return LongOrder(source.images, seed=config.seed, epoch=epoch)

@@ -24,8 +24,8 @@ _COLOUR: int = (cv2.IMREAD_COLOR_RGB if _GIVES_RGB else cv2.IMREAD_COLOR) | cv2.
 # A GIF of one pixel, to find out whether this OpenCV reads the format: 4.11 and older versions do not.
 _GIF = b"GIF89a\1\0\1\0\x80\0\0\xff\xff\xff\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
 READS_GIF = cv2.imdecode(np.frombuffer(_GIF, np.uint8), cv2.IMREAD_COLOR) is not None
-# OpenCV's flags by what a JPEG's sides are divided by in decoding. The numbers stand here because cv2 has names for
-# them only in combination with blue, green, red.
+# OpenCV's flags for decoding a JPEG at 1/1, 1/2, 1/4 and 1/8 of its sides. The numbers stand here because cv2 has names
+# for them only in combination with blue, green, red.
 _FLAGS = {1: _COLOUR, 2: _COLOUR | 16, 4: _COLOUR | 32, 8: _COLOUR | 64}
 # Files that do not fit into this buffer are read a second time. Photos of 400 pixels a side have some 23 KB.
 _BUFFER_BYTES = 1 << 20
@@ -46,7 +46,7 @@ class OpenCVDecoder:
         self._thread = threading.local()
         self._mapped = source.arrays if isinstance(source.arrays, MappedImages) else None
         self.sizes_hold = source.arrays is not None
-        self._ratios: bytes | None = None  # by what each image is divided
+        self._ratios: bytes | None = None  # a byte an image, the divisor of its sides; None: all are decoded whole
         if config.decode == "scaled" and source.arrays is None:
             self._ratios = decode_ratios(source.jpeg_sizes, config.image_size).tobytes()
 
@@ -131,7 +131,7 @@ def decode_ratios(sizes: NDArray[Any], image_size: tuple[int, int], *, rounded_u
       rounded_up: whether a part of a pixel counts as a pixel. libjpeg rounds up, so that ceil(side / ratio) pixels of a
         whole image remain; a crop of the decoded image has no more than side / ratio.
     Returns:
-      (images,).
+      (images,) uint8.
     """
     ratios, least = np.ones(len(sizes), np.uint8), np.array(image_size)
     for ratio in (2, 4, 8):

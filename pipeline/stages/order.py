@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -15,31 +14,41 @@ from numpy.typing import NDArray
 from pipeline.augmentation import epoch_order
 from pipeline.config import LONG_EPOCH, PipelineConfig
 from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages
-from pipeline.stages.epochs import PLANNED_AT_ONCE, in_windows, maps_of, order_of
+from pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of, read_in_windows
 
 _INDICES = tf.TensorSpec((None,), tf.int64)
+_MAPS = tf.TensorSpec((None, 2, 3), tf.float32)
 
 
 class _Part(NamedTuple):
-    """What is made of each part of an epoch: of the epoch's number, the part's first image, and the part's end."""
+    """An array that is computed for each part of an epoch.
 
-    made: Callable[[int, int, int], NDArray[np.generic]]
+    Attributes:
+      compute: takes the epoch's number, the place of the part's first image, and the end of the part.
+      spec: shape and type of the array.
+    """
+
+    compute: Callable[[int, int, int], NDArray[np.generic]]
     spec: tf.TensorSpec
 
 
 def order(source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
-    """Yields 0 to `images` - 1, in another order each epoch; before a cache in memory, always in the same random order.
+    """Yields the index of each image once an epoch, in another order each epoch.
 
-    A cache in the order of the files would hold class after class, and the shuffle buffer behind it, if smaller than a
-    class, would yield hardly mixed batches. Images in a file that is too large for the memory come in windows of blocks
-    of the file, which are read ahead.
+    Before a cache in memory it is always the same random order. A cache in the order of the files would hold class
+    after class, and the shuffle buffer behind it, if smaller than a class, would yield hardly mixed batches. Images in
+    a file that is too large for the memory come in windows of blocks of the file, which are read ahead.
     """
     images = source.images
     if not config.shuffle_buffer:
         return tf.data.Dataset.range(images)
-    if (mapped := in_windows(source)) is not None:
-        return _counted(_windows(mapped, config).unbatch(), images)
+    if (mapped := read_in_windows(source, config)) is not None:
+        epochs = itertools.count()
+
+        def windows() -> Iterator[NDArray[np.int64]]:
+            return mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=next(epochs)))
+
+        return _counted(tf.data.Dataset.from_generator(windows, output_signature=_INDICES).unbatch(), images)
     if config.cache == "memory":
         return tf.data.Dataset.from_tensor_slices(epoch_order(images, seed=config.seed, epoch=0))
     if images <= LONG_EPOCH:
@@ -59,55 +68,52 @@ def planned_batches(source: ImageSource, config: PipelineConfig) -> tf.data.Data
     some 20 us an image, a tenth of the time of decoding it.
     """
     images, size = source.images, config.batch_size
-    mapped = in_windows(source) if config.shuffle_buffer else None
-    if mapped is None:
-        batches = _in_parts(images, _ordered(source, config), _drawn(config)).rebatch(size)
+    if (mapped := read_in_windows(source, config)) is None:
+        parts = _in_parts(images, _ordered(source, config), _drawn(config))
     else:
-        maps = _in_parts(images, _drawn(config))
-        batches = tf.data.Dataset.zip((_windows(mapped, config).rebatch(size), maps.rebatch(size)))
-    return _counted(batches, math.ceil(images / size))
+        epochs = itertools.count()
 
+        def windows() -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+            epoch, first = next(epochs), 0
+            for window in mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=epoch)):
+                yield window, maps_of(len(window), config, epoch, first=first)
+                first += len(window)
 
-def _windows(mapped: MappedImages, config: PipelineConfig) -> tf.data.Dataset:
-    epochs = itertools.count()
-
-    def windows() -> Iterator[NDArray[np.int64]]:
-        return mapped.read_ahead(mapped.block_windows(seed=config.seed, epoch=next(epochs)))
-
-    return tf.data.Dataset.from_generator(windows, output_signature=_INDICES)
+        parts = tf.data.Dataset.from_generator(windows, output_signature=(_INDICES, _MAPS))
+    return _counted(parts.rebatch(size), math.ceil(images / size))
 
 
 def _ordered(source: ImageSource, config: PipelineConfig) -> _Part:
-    order_in = functools.lru_cache(maxsize=2)(functools.partial(order_of, source, config))
-    return _Part(lambda epoch, first, end: order_in(epoch)(np.arange(first, end)), _INDICES)
+    orders = orders_of(source, config)
+    return _Part(lambda epoch, first, end: orders(epoch)(np.arange(first, end)), _INDICES)
 
 
 def _drawn(config: PipelineConfig) -> _Part:
     def drawn(epoch: int, first: int, end: int) -> NDArray[np.float32]:
         return maps_of(end - first, config, epoch, first=first)
 
-    return _Part(drawn, tf.TensorSpec((None, 2, 3), tf.float32))
+    return _Part(drawn, _MAPS)
 
 
 def _in_parts(images: int, *of_a_part: _Part) -> tf.data.Dataset:
-    """Yields what is made of one part of an epoch after the other.
+    """Yields an element for each part of an epoch, with the arrays of `of_a_part`.
 
-    The first part of an epoch counts its number, and hands it on to the others. A dataset of the parts inside a
-    function of the number would take tf.data 8 ms more to begin an epoch.
+    At the first part of an epoch Python counts the epochs, and `scan` hands the epoch's number to the other parts. A
+    dataset of the parts inside a function of the number would take tf.data 8 ms more to begin an epoch.
     """
     epochs = itertools.count()
 
-    def make(epoch: np.int64, first: np.int64) -> list[Any]:
+    def compute(epoch: np.int64, first: np.int64) -> list[Any]:
         number, end = int(epoch) if first else next(epochs), min(int(first) + PLANNED_AT_ONCE, images)
-        return [np.int64(number), *(part.made(number, int(first), end) for part in of_a_part)]
+        return [np.int64(number), *(part.compute(number, int(first), end) for part in of_a_part)]
 
-    def made(epoch: Any, first: Any) -> tuple[Any, Any]:
+    def planned(epoch: Any, first: Any) -> tuple[Any, Any]:
         types = (tf.int64, *(part.spec.dtype for part in of_a_part))
-        epoch, *arrays = tf.numpy_function(make, [epoch, first], types)
+        epoch, *arrays = tf.numpy_function(compute, [epoch, first], types)
         shaped = [tf.ensure_shape(array, part.spec.shape) for array, part in zip(arrays, of_a_part, strict=True)]
         return tf.ensure_shape(epoch, ()), tuple(shaped) if len(shaped) > 1 else shaped[0]
 
-    return tf.data.Dataset.range(0, images, PLANNED_AT_ONCE).scan(tf.constant(0, tf.int64), made)
+    return tf.data.Dataset.range(0, images, PLANNED_AT_ONCE).scan(tf.constant(0, tf.int64), planned)
 
 
 def _counted(dataset: tf.data.Dataset, elements: int) -> tf.data.Dataset:

@@ -93,8 +93,23 @@ def test_other_variants_write_no_folder_of_their_own(name, photos):
     ],
 )
 def test_one_iterator_serves_the_same_epochs_and_fit_is_told_how_long_they_are(name, changed, photos):
-    source = from_folder(photos).take(39)
     config = dataclasses.replace(VARIANTS[name], **{"batch_size": 16, **changed})
+    assert_one_iterator_serves_the_same(config, from_folder(photos).take(39))
+
+
+@pytest.mark.parametrize("resample", ["composed", "separate"])
+@pytest.mark.parametrize("planned", ["in parts", "in windows"])
+def test_one_iterator_serves_the_same_long_epochs_and_large_files(planned, resample, photos, monkeypatch):
+    if planned == "in windows":
+        monkeypatch.setattr("pipeline.sources.stored._free_bytes", lambda: 0)
+    for module in ("order", "epochs"):
+        monkeypatch.setattr(f"pipeline.stages.{module}.LONG_EPOCH", 5)
+    monkeypatch.setattr("pipeline.stages.order.PLANNED_AT_ONCE", 7)
+    config = dataclasses.replace(VARIANTS["tf-data-raw"], resample=resample, batch_size=16)
+    assert_one_iterator_serves_the_same(config, from_folder(photos).take(39))
+
+
+def assert_one_iterator_serves_the_same(config, source):
     with build(config, source) as loader:
         expected = [batch for _ in range(3) for batch in loader.data.as_numpy_iterator()]
     if config.batch_size == 2:

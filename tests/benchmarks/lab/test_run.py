@@ -330,6 +330,16 @@ def test_what_the_user_can_mend_is_one_line_and_keeps_no_half_of_a_run(name: str
     assert ran.lab.ended == ["killed"]
 
 
+def test_what_the_user_can_mend_in_a_later_round_leaves_what_was_measured(name: str, tmp_path: Path) -> None:
+    def refuse(number: int) -> None:
+        if number:
+            raise UserError("--data lost a file.")
+
+    ran = Ran(name, a_lab(name, in_round=refuse), tmp_path / "out")
+    assert ran.code == 2 and ran.files == ["report.html", "results.json"]
+    assert ran.errors == f"stopped: what was measured so far is in {ran.out}\n--data lost a file.\n"
+
+
 def test_an_error_of_ours_keeps_what_was_measured_and_is_no_bad_answer(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

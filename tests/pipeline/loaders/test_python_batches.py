@@ -46,6 +46,22 @@ def numbers(batches: Any) -> list[int]:
 @pytest.mark.parametrize("storage", ["files", "raw"])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_they_are_those_of_tf_data(photos, storage, dtype, workers):
+    assert_those_of_tf_data(photos, storage, dtype, workers)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("storage", ["files", "raw"])
+@pytest.mark.parametrize("large", [False, True])
+def test_of_a_long_epoch_or_a_large_file_they_are_those_of_tf_data(photos, large, storage, workers, monkeypatch):
+    if large:
+        monkeypatch.setattr("pipeline.sources.stored._free_bytes", lambda: 0)
+    monkeypatch.setattr("pipeline.stages.epochs.LONG_EPOCH", 5)
+    monkeypatch.setattr("pipeline.stages.order.PLANNED_AT_ONCE", 7)
+    monkeypatch.setattr(python_batches, "PLANNED_AT_ONCE", 16)
+    assert_those_of_tf_data(photos, storage, "uint8", workers)
+
+
+def assert_those_of_tf_data(photos, storage, dtype, workers):
     config = dataclasses.replace(CONFIG, storage=storage, output_dtype=dtype, shuffle_buffer=512, batch_size=16)
     batches = PythonBatches(from_folder(photos), config, workers=workers)
     assert len(batches) == 3
@@ -87,7 +103,9 @@ def test_they_are_the_same_for_any_number_of_workers(batch_size, at_once, monkey
     ],
     ids=lambda changes: " ".join(map(str, changes.values())) or "separate",
 )
-def test_they_are_those_of_a_py_dataset(photos, changes, workers):
+@pytest.mark.parametrize("long_epoch", [5, 1 << 16])
+def test_they_are_those_of_a_py_dataset(photos, changes, workers, long_epoch, monkeypatch):
+    monkeypatch.setattr("pipeline.stages.epochs.LONG_EPOCH", long_epoch)
     config = PipelineConfig(loader="py_dataset", augment_with="opencv", image_size=(24, 16), batch_size=16)
     config = dataclasses.replace(config, **changes)
     batches = PythonBatches(from_folder(photos), config, workers=workers)

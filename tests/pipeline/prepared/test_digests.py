@@ -114,6 +114,18 @@ def test_the_second_time_no_file_is_opened(folder, later, monkeypatch):
     assert content_digest(source) == first
 
 
+@pytest.mark.parametrize("block", [1, 2, 1000])
+def test_a_scan_that_finds_all_unchanged_writes_nothing(block, folder, later, monkeypatch):
+    monkeypatch.setattr(memos, "_BLOCK_FILES", block)
+    first = digest(folder)
+
+    def refuse(dir):
+        raise AssertionError(f"a file was made in {dir}")
+
+    monkeypatch.setattr(memos.tempfile, "TemporaryFile", refuse)
+    assert digest(folder) == first
+
+
 def test_a_memo_makes_no_difference_to_the_digest(folder, later, tmp_path, monkeypatch):
     digests = [digest(folder), digest(folder)]
     monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "other"))
@@ -196,6 +208,7 @@ def test_whatever_is_put_in_taken_away_and_asked_for_no_digest_is_wrong_and_no_e
 ):
     dice = random.Random(seed)
     monkeypatch.setattr(memos, "_BLOCK_FILES", dice.choice([1, 2, 3, 5, 50]))
+    monkeypatch.setattr(memos, "_COPIED_BYTES", dice.choice([7, 100, 1 << 20]))
     for _ in range(10):
         for _ in range(dice.randrange(1, 12)):
             folder = tmp_path / "files" / dice.choice(["a", "b", "a/x", "a/x/y", "a-b", "B"])

@@ -24,8 +24,10 @@ def batches_of(maker: BatchMaker, count: int) -> list[tuple[int, Any, Any]]:
     return [(int(number), images.numpy(), labels.numpy()) for number, images, labels, _ in dataset]
 
 
-def test_composed_batches_are_those_of_python_batches(photos):
+@pytest.mark.parametrize("long_epoch", [5, 1 << 16])
+def test_composed_batches_are_those_of_python_batches(photos, long_epoch, monkeypatch):
     """Two epochs and a part of the third, over the edges of epochs and of chunks."""
+    monkeypatch.setattr("pipeline.stages.epochs.LONG_EPOCH", long_epoch)
     source = from_folder(photos)
     maker = BatchMaker(source, COMPOSED)
     served = batches_of(maker, 8)

@@ -18,7 +18,7 @@ from pipeline.config import CHOICES, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.sources.arrays import from_arrays
 from pipeline.sources.folder import from_folder
-from pipeline.sources.names import FileNames
+from pipeline.sources.names import GROUP_NAMES, FileNames
 from pipeline.sources.source import ImageSource
 from pipeline.stages import epochs, order, read, warp
 from pipeline.variants import TF_DATA, VARIANTS
@@ -76,11 +76,12 @@ def test_rewrites_turn_a_sequential_map_into_one_that_reads_ahead(warped, source
 
 def test_tensorflow_cuts_the_path_of_each_file_out_of_their_names(tmp_path):
     names = ("a/1.jpg", "a/é.jpg", os.fsdecode(b"b/\xff.jpg"), "b/日本.jpg")
-    files = {"files": FileNames.of(names), "labels": np.zeros(4, np.int64), "class_names": ("a", "b")}
+    names *= GROUP_NAMES // 2
+    files = {"files": FileNames.of(names), "labels": np.zeros(len(names), np.int64), "class_names": ("a", "b")}
     for root in (tmp_path, pathlib.Path("/")):
         source = ImageSource(kind="folder", name="names", root=root, **files)
         path_of = read.paths_of(source)
-        paths = tf.data.Dataset.range(4).map(path_of)
+        paths = tf.data.Dataset.range(len(names)).map(path_of)
         assert list(paths.as_numpy_iterator()) == [os.fsencode(path) for path in source.paths]
         assert source.paths == [str(root / name) for name in names]
 
