@@ -213,9 +213,7 @@ def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, dev
         if config.composed:
             epoch, batches_of = read.composed_stages(source, config, whole_images)
         else:
-            epoch = read.read(source, config)
-            epoch = output.cache(epoch, config)
-            epoch = output.shuffle_cached(epoch, config)
+            epoch = output.cached_in_memory(read.read(source, config), config)
             if config.augment_at == "element":
                 epoch = augment.augment(epoch, source.images, config)
             if not yields_batches(source, config):

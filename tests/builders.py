@@ -109,8 +109,7 @@ from benchmarks.tune.samples import Subject as PipelineSubject
 from pipeline.address import NO_SERVICE
 from pipeline.config import PipelineConfig
 from pipeline.cost_model import Consumer, Prediction, StageCost
-from pipeline.service.account import Account
-from pipeline.service.facts import WorkerFacts
+from pipeline.service.account import Account, WorkerFacts
 from pipeline.variants import VARIANTS
 from profiles.devices import CPU, Device, parse_device
 from profiles.gate import RECORDED, Invariants

@@ -412,6 +412,9 @@ def _is_counted(script: Script, node: ast.expr) -> bool:
         return False
     if not isinstance(above, ast.Call):
         return False
+    # Keras 2: `fit_generator(generator, steps_per_epoch)`, `evaluate_generator(generator, steps)`.
+    if name == "x" and len(above.args) > 1 and ast.unparse(above.func).endswith("_generator"):
+        return True
     given = {
         word.arg for word in above.keywords if not (isinstance(word.value, ast.Constant) and word.value.value is None)
     }

@@ -6,7 +6,6 @@ makes what is missing itself.
 """
 
 from pipeline.address import LOOPBACK_HOST, NO_SERVICE, Address, Place, parse_address
-from pipeline.service.account import Account
-from pipeline.service.facts import WorkerFacts
+from pipeline.service.account import Account, WorkerFacts
 
 __all__ = ["LOOPBACK_HOST", "NO_SERVICE", "Account", "Address", "Place", "WorkerFacts", "parse_address"]

@@ -1,6 +1,6 @@
-"""What a worker has spent until now: its account goes with each batch, so that a client can tell where time goes.
+"""What a worker says of itself: facts at its start, and with each batch an account of what it has spent until then.
 
-No TensorFlow here.
+By these a client can tell where time goes. No TensorFlow here: whoever prints a run reads this, too.
 """
 
 from __future__ import annotations
@@ -8,10 +8,42 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from pipeline.clock import now_ns, process_cpu_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """A worker, as it describes itself at its start.
+
+    Attributes:
+      worker: host and process.
+      cores: CPUs that it may use.
+      images, batches: of an epoch of its pipeline; 0 where it does not know.
+      functions: the names of the pipeline's Python functions, each with a digest.
+      parts: of our own pipelines, what the batches depend on, by name.
+      costs_us: microseconds of one core that an image takes, by stage, as the worker measured it at its start.
+    """
+
+    worker: str
+    cores: int
+    images: int
+    batches: int
+    functions: tuple[str, ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
+    costs_us: Mapping[str, float] = field(default_factory=dict)
+
+    def text(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def read_facts(text: bytes) -> WorkerFacts:
+    """Reads what `WorkerFacts.text` returns."""
+    values: dict[str, Any] = json.loads(text)
+    return WorkerFacts(**{**values, "functions": tuple(values["functions"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pipeline.address import Address
 from pipeline.errors import UnavailableError
-from pipeline.service.facts import WorkerFacts, read_facts
+from pipeline.service.account import WorkerFacts, read_facts
 from pipeline.service.stream import Stream
 from pipeline.service.tf_private import distributed, named_functions
 

@@ -20,9 +20,8 @@ import tensorflow as tf
 from pipeline.address import Place
 from pipeline.config import PipelineConfig, config_from_dict, config_to_dict
 from pipeline.errors import UnavailableError, first_line
-from pipeline.service.account import Ledger, usable_cores
+from pipeline.service.account import Ledger, WorkerFacts, usable_cores
 from pipeline.service.costs import stage_costs
-from pipeline.service.facts import WorkerFacts
 from pipeline.service.handshake import answering
 from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
 from pipeline.service.server import start_worker

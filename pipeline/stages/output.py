@@ -21,21 +21,19 @@ def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], config: Pipel
     return dataset.map(function, num_parallel_calls=calls, deterministic=config.deterministic)
 
 
-def shuffle_cached(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Shuffles the images that come from a cache in memory; does nothing without such a cache."""
-    if config.cache != "memory" or not config.shuffle_buffer:
-        return dataset
-    return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
-
-
-def cache(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
-    """Caches the images in memory where the config says so. (A cache on disk is a source: `copies.cached_copy`.)
+def cached_in_memory(dataset: tf.data.Dataset, config: PipelineConfig) -> tf.data.Dataset:
+    """Caches the images in memory and shuffles what comes from there, both where the config says so.
 
     Stages with random draws must follow the cache, or each epoch would repeat the draws of the first. These stages are
     `augment`, which `building.build` puts behind this cache, and `composed_loader`, with which the config refuses a
-    cache.
+    cache. (A cache on disk is a source: `copies.cached_copy`.)
     """
-    return dataset.cache() if config.cache == "memory" else dataset
+    if config.cache != "memory":
+        return dataset
+    dataset = dataset.cache()
+    if not config.shuffle_buffer:
+        return dataset
+    return dataset.shuffle(config.shuffle_buffer, seed=config.seed, reshuffle_each_iteration=True)
 
 
 def whole_levels(images: Any) -> Any:

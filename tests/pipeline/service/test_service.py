@@ -297,7 +297,7 @@ def test_elements_that_do_not_come_are_warned_of(own_service, monkeypatch):
 
 
 def test_facts_without_a_function_name_it():
-    from pipeline.service.facts import WorkerFacts
+    from pipeline.service.account import WorkerFacts
 
     facts = WorkerFacts(worker="a:1", cores=2, images=1, batches=1, functions=("m.f:1",))
     check_same((facts,), ["m.f:1"], "here:1")
