@@ -175,7 +175,6 @@ def parser() -> argparse.ArgumentParser:
     add("--images-seen", type=int, metavar="N", help=f"by each run; published: 6400000 (default: {_PASSES} passes)")
     add("--config", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune (default: the variant {_TUNED})")
     add("--device", metavar="DEV", help="cpu or gpu (default: gpu where Keras can use one)")
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     return arguments
 
 

@@ -68,7 +68,6 @@ def parser() -> argparse.ArgumentParser:
     add("--operations", default=",".join(OPERATIONS), metavar="NAME,...", help="which operations (default: all)")
     add("--libraries", default=",".join(LIBRARIES), metavar="NAME,...", help="which libraries (default: all)")
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each row (default: {_ROUNDS})")
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     return arguments
 
 

@@ -13,7 +13,6 @@ import functools
 import gc
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
@@ -23,17 +22,16 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from benchmarks.augmentation.feeds import has_loop, open_feed
 from benchmarks.augmentation.libraries import Subject
 from benchmarks.augmentation.samples import Sample
 from benchmarks.lab.serve import one_line
 from profiles import clock
+from profiles.machine import PeakMemory
 
 # Target duration of a window, and its least number of batches.
 _WINDOW_S, _LEAST_BATCHES = 0.1, 3
@@ -141,20 +139,18 @@ def picture(bench: _Bench, subject: Subject, images: np.ndarray) -> np.ndarray:
     return np.asarray(next(open_feed(subject, images, batch_size=len(images), calls=1, pinned=True)))
 
 
-def peak_memory_bytes(bench: _Bench, subject: Subject) -> int:
+def peak_memory_bytes(bench: _Bench, subject: Subject) -> int | None:
     """Returns how far the resident memory of this process, which must be new, rises at most while the subject runs.
 
     Counted are the subject's graph and threads, the batches that as many calls as there are cores make at a time, and
-    what the library loads when first used. The photos, the imports and TensorFlow at rest are not counted.
+    what the library loads when first used. The photos, the imports and TensorFlow at rest are not counted. None where
+    the system does not tell.
     """
     _take(open_feed(_WARM_UP, bench.images, batch_size=1, calls=bench.cores), _MEMORY_BATCHES)
     _give_back_freed_memory()  # otherwise the subject would reuse it, and the peak would not show that
-    with contextlib.suppress(OSError):  # proc(5): sets the peak to what is resident now
-        Path("/proc/self/clear_refs").write_text("5")
-    before_bytes = psutil.Process().memory_info().rss
+    memory = PeakMemory()
     _take(open_feed(subject, bench.images, batch_size=bench.batch_size, calls=bench.cores), _MEMORY_BATCHES)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 1)
-    return max(0, peak_bytes - before_bytes)
+    return memory.growth_bytes()
 
 
 def _give_back_freed_memory() -> None:

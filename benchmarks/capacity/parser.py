@@ -35,5 +35,4 @@ def parser() -> argparse.ArgumentParser:
     add("--config", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {VARIANT})")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of its settings")
     add("--runs", type=Path, metavar="FILE", help="results.json of scaleout --check, to hold the simulation against")
-    add("--out", type=Path, metavar="DIR", help="for results.json and report.html (default: runs/TIME)")
     return arguments

@@ -16,7 +16,7 @@ from rich.text import Text
 from benchmarks.devices.experiments import EXPERIMENTS
 from benchmarks.devices.fewer_bits import plan as fewer_bits
 from benchmarks.devices.plan import parser, read_plan
-from benchmarks.lab.command import Command, add_json_option, exit_code_of, run
+from benchmarks.lab.command import Command, add_result_options, exit_code_of, run
 from profiles.text import Terminal
 
 COMMAND = Command(
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word.partition("=")[0] == "--inference" for word in words):
         return run(INFERENCE, argv)
     options = parser()
-    add_json_option(options)
+    add_result_options(options)
     arguments = options.parse_args(argv)
     if arguments.check:
         if arguments.json:

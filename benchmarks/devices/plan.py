@@ -230,7 +230,6 @@ def parser() -> argparse.ArgumentParser:
         help=f"seconds; a longer epoch is cut short and extrapolated (default: {_LONGEST_EPOCH_S:.0f})",
     )
     add("--details", action="store_true", help="prints all tables and sentences, and the published figures")
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add("--list", action="store_true", help="lists the experiments and what was published, and ends")
     add(
         "--inference",

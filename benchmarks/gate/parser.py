@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.lab.command import add_json_option
+from benchmarks.lab.command import add_result_options
 from benchmarks.lab.options import DATA, MODEL
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -60,8 +60,11 @@ def parser() -> argparse.ArgumentParser:
     ratios.add_argument("--only", action="append", metavar="NAME", help="this alone; may be given several times")
     _add_most_pairs(ratios)
     for verb, words in verbs.choices.items():
-        if verb != "record":
-            add_json_option(words)
+        if verb == "record":
+            what = "where the log of a failure goes (default: runs/TIME)"
+            words.add_argument("--out", type=Path, metavar="DIR", help=what)
+        else:
+            add_result_options(words)
         if verb != "ratios":
             words.add_argument(
                 "--subject",
@@ -76,8 +79,6 @@ def parser() -> argparse.ArgumentParser:
             words.add_argument("--model", default=MODEL, metavar="NAME", help=f"for train (default: {MODEL})")
             words.add_argument("--device", default="cpu", metavar="DEV", help="for train: cpu, gpu, emulated:RATE")
         words.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for one process (default: 600)")
-        what = "the log of a failure goes" if verb == "record" else "results.json and report.html go"
-        words.add_argument("--out", type=Path, metavar="DIR", help=f"where {what} (default: runs/TIME)")
     # The main `--help` shows the usage of every verb too, for readers who look for an option there.
     arguments.epilog = "\n".join([*(words.format_usage() for words in verbs.choices.values()), _EPILOG])
     return arguments

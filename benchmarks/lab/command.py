@@ -86,7 +86,7 @@ def run(
       choose: returns what runs in the place of `command`, with the same parser, by the options that were given.
     """
     parser = command.parser()
-    add_json_option(parser)
+    add_result_options(parser)
     arguments = parser.parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     if command.listing is not None and arguments.list:
@@ -99,8 +99,9 @@ def run(
     )
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Adds the option of every command that measures: its answer as JSON."""
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of every command that measures: the folder for its files, and its answer as JSON."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for all that it writes (default: runs/TIME)")
     parser.add_argument("--json", action="store_true", help="prints the answer as JSON (docs/documents.md)")
 
 

@@ -97,7 +97,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"images in a prepared file, the photos again and again (default: {_PREPARED_IMAGES:,})",
     )
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add("--list", action="store_true", help="lists the peers, and ends")
     return arguments
 

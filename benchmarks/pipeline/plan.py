@@ -93,7 +93,6 @@ def parser() -> argparse.ArgumentParser:
     add("--stages", action="store_true", help="takes every loader apart, not only the baseline")
     add("--lines", action="store_true", help="also times the lines of the loaders' Python functions")
     add("--details", action="store_true", help="prints all tables and sentences")
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     add(
         "--config",
         type=Path,

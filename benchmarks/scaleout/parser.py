@@ -40,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
         help="with --check: hosts are cores of this one, links relays; needs no rights",
     )
     add("--rounds", type=int, metavar="N", help=f"with --check: rounds of each pool (default: {ROUNDS})")
-    add("--out", type=Path, metavar="DIR", help="for results.json and report.html (default: runs/TIME)")
     return arguments
 
 

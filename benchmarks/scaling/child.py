@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +16,7 @@ from pipeline.building import Loader
 from pipeline.errors import UnavailableError
 from profiles import clock
 from profiles.devices import CPU
+from profiles.machine import PeakMemory
 from profiles.samples import Sample
 
 if TYPE_CHECKING:
@@ -137,25 +136,3 @@ def _wait_until_idle() -> None:
         clock.sleep_until_ns(begin_ns + int(_IDLE_LOOK_S * 1e9))
         if clock.cpu_ns() - busy_ns < _IDLE_RATIO * (clock.now_ns() - begin_ns):
             return
-
-
-class PeakMemory:
-    """Measures the highest resident memory of this process from the construction of this object on."""
-
-    def __init__(self) -> None:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM. Source: proc(5)
-            self._before_bytes: int | None = _status_bytes("VmRSS")
-        except OSError:
-            self._before_bytes = None
-
-    def growth_bytes(self) -> int | None:
-        """Returns how far the highest memory exceeds that at construction; None where the system does not tell."""
-        return None if self._before_bytes is None else max(0, _status_bytes("VmHWM") - self._before_bytes)
-
-
-def _status_bytes(name: str) -> int:
-    match = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
-    if match is None:
-        raise OSError(f"the system does not tell {name}")
-    return int(match[1]) * 1024

@@ -252,7 +252,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"the longest list: {_LEAST_FILES:,}, ten times that, and so on up to N (default: {_MOST_FILES:,})",
     )
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     return arguments
 
 

@@ -84,7 +84,6 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=2, metavar="N", help="plain runs of each script (default: 2)")
     add("--budget", type=float, default=60.0, metavar="S", help="seconds for trying remedies (default: 60)")
     add("--limit", type=float, default=900.0, metavar="S", help="seconds after which a run is ended (default: 900)")
-    add("--out", type=Path, metavar="DIR", help="where results go (default: runs/TIME)")
     return arguments
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.lab.command import add_json_option
+from benchmarks.lab.command import add_result_options
 from benchmarks.lab.options import DATA
 from pipeline.commands import ArgumentParser
 from pipeline.sources import add_skip_list_option
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     )
     local.add_argument("--network", metavar="RATE", help="of the link to the workers, such as 1gbit")
     local.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"of each (default: {ROUNDS})")
-    _add_out(local)
+    add_result_options(local)
 
     faults = verbs.add_parser("faults", help="kills, stops and cuts off real workers, and counts what comes")
     faults.add_argument(
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     faults.add_argument(
         "--images", type=int, default=FAULT_IMAGES, metavar="N", help=f"of an epoch (default: {FAULT_IMAGES})"
     )
-    _add_out(faults)
+    add_result_options(faults)
     return arguments
 
 
@@ -75,8 +75,3 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of its settings")
     add("--image-size", type=int, default=64, metavar="N", help="the model's, in pixels a side (default: 64)")
     add_skip_list_option(parser)
-
-
-def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for results.json and report.html (default: runs/TIME)")
-    add_json_option(parser)

@@ -92,7 +92,6 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"epochs of each subject (default: {ROUNDS})")
     add("--only", metavar="NAME,...", help="these subjects only (default: all)")
     add("--plant", metavar="PROCESS:MS", help="makes a process slower by so much a batch, to see that it is named")
-    add("--out", type=Path, metavar="DIR", help="folder for results.json and report.html (default: runs/TIME)")
     return arguments
 
 

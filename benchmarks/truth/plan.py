@@ -161,7 +161,6 @@ def parser(part: str) -> argparse.ArgumentParser:
         epilog=asked.epilog,
     )
     add = arguments.add_argument
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     for name, number in asked.numbers.items():
         text = f"{number.text} (default: {number.default})"
         add(f"--{name}", type=int, default=number.default, metavar="N", help=text)

@@ -193,12 +193,6 @@ def parser() -> argparse.ArgumentParser:
         "and --device",
     )
     add_skip_list_option(arguments)
-    add(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help=f"where results.json, report.html, {TOML} and {SCRIPT} go, or {DIFF} with --pipeline (default: runs/TIME)",
-    )
     return arguments
 
 

@@ -10,12 +10,14 @@ from profiles.machine.page_cache import (
     measure_readers,
     measure_storage,
 )
+from profiles.machine.peak import PeakMemory
 from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans, unread_gpu
 
 __all__ = [
     "GPU_AVERAGED_S",
     "MachineUse",
     "PageCacheError",
+    "PeakMemory",
     "ReaderRate",
     "Recorder",
     "StorageRates",

@@ -68,7 +68,6 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each way (default: {_ROUNDS})")
     add("--batch-size", type=int, default=_BATCH_SIZE, metavar="N", help=f"of the rates (default: {_BATCH_SIZE})")
     add("--threads", type=int, metavar="N", help="that compute (default: as many as cores)")
-    add("--out", type=Path, metavar="DIR", help="where results.json and report.html go (default: runs/TIME)")
     return arguments
 
 

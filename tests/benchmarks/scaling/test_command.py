@@ -21,7 +21,7 @@ from benchmarks.lab.command import run_plan
 from benchmarks.lab.options import UserError
 from benchmarks.scaling import __main__ as scaling
 from benchmarks.scaling import lists, measure
-from benchmarks.scaling.child import PeakMemory, extent
+from benchmarks.scaling.child import extent
 from benchmarks.scaling.findings import EXPECTATIONS, NEGLIGIBLE, Series, checks, find, series_of
 from benchmarks.scaling.lists import copy_photos, link_files
 from benchmarks.scaling.measure import core_order
@@ -309,16 +309,6 @@ def test_second_threads_of_a_core_come_last(tmp_path, monkeypatch):
 def test_a_window_is_some_seconds_of_a_list_of_any_length(images, rate, expected):
     loader = SimpleNamespace(images=images, batches=-(-images // 32), parallel_batches=1)
     assert extent(loader, 32, rate) == expected
-
-
-def test_the_peak_of_memory_is_seen_when_it_is_over():
-    memory = PeakMemory()
-    held = np.ones(100_000_000, np.uint8)
-    del held
-    grown = memory.growth_bytes()
-    if grown is None:
-        pytest.skip("the system does not let a process begin its peak afresh")
-    assert 90e6 < grown < 200e6
 
 
 @pytest.fixture
