@@ -56,18 +56,21 @@ class ComposedBatches:
           (images, 2, 3) float64, from output pixels to pixels of the decoded image. Or, where every draw is a crop,
           (images, 4) int64, boxes: the first row, the end of the rows, the first column, the end of the columns.
         """
-        return self._plan(matrices, self._fractions(indices, matrices)[1])
+        return self._plan(matrices, self._sizes_of(indices, self._ratios_of(indices, matrices)))
 
-    def _fractions(
-        self, indices: NDArray[np.int64], matrices: NDArray[np.float32]
-    ) -> tuple[NDArray[np.uint8] | None, NDArray[np.int32]]:
-        """Returns by what each JPEG is divided in decoding, (images,), or None, and the sizes of the decoded images."""
+    def _ratios_of(self, indices: NDArray[np.int64], matrices: NDArray[np.float32]) -> NDArray[np.uint8] | None:
+        """Returns by what each JPEG is divided in decoding, (images,), where that depends on its draw; else None."""
         if self._jpeg_sizes is None:
-            return None, self._decode.sizes_of(indices)
+            return None
+        crops = np.abs(np.stack([matrices[:, 1, 1], matrices[:, 0, 0]], axis=1)) * self._jpeg_sizes[indices]
+        return decode_ratios(crops, self._size, rounded_up=False)
+
+    def _sizes_of(self, indices: NDArray[np.int64], ratios: NDArray[np.uint8] | None) -> NDArray[np.int32]:
+        """Returns the sizes of the decoded images, (images, 2)."""
+        if self._jpeg_sizes is None or ratios is None:
+            return self._decode.sizes_of(indices)
         sizes: NDArray[np.int32] = self._jpeg_sizes[indices]
-        crops = np.abs(np.stack([matrices[:, 1, 1], matrices[:, 0, 0]], axis=1)) * sizes
-        ratios = decode_ratios(crops, self._size, rounded_up=False)
-        return ratios, -(-sizes // ratios[:, np.newaxis])
+        return -(-sizes // ratios[:, np.newaxis])
 
     def _plan(self, matrices: NDArray[np.float32], sizes: NDArray[np.integer[Any]]) -> NDArray[np.generic]:
         height, width = self._size
@@ -94,15 +97,15 @@ class ComposedBatches:
         """
         height, width = self._size
         images = empty((len(indices), height, width, 3), np.uint8)
-        ratios, sizes = self._fractions(indices, matrices)
+        ratios = self._ratios_of(indices, matrices)
         if plan is None:
-            plan = self._plan(matrices, sizes)
+            plan = self._plan(matrices, self._sizes_of(indices, ratios))
         # `tolist`, because slicing with Python's integers takes half the time of slicing with NumPy's.
         steps: Iterable[Any] = plan.tolist() if self._only_crops else plan
         # Lazily, so that each image is resampled right after it is decoded, while the core's cache still holds it.
         decoded: Iterator[tuple[NDArray[np.uint8], Any]] = zip(self._decode.each(indices, ratios), steps, strict=True)
         if not self._decode.sizes_hold:
-            decoded = self._as_they_are(decoded, sizes.tolist(), matrices)
+            decoded = self._as_they_are(decoded, self._sizes_of(indices, ratios).tolist(), matrices)
         if self._only_crops:
             # A box of whole pixels takes a third of the time of a warp. It is mirrored where it lies: one call that
             # mirrors all of them needs copies of half the batch, in fresh memory.
