@@ -914,7 +914,7 @@ def test_bad_options_are_refused_in_one_line(capsys, tmp_path, monkeypatch, word
 
 
 def test_a_plan_keeps_no_path_in_what_the_document_holds(tmp_path):
-    words = ["--data", str(tmp_path), "--python", f"ffcv={sys.executable}", "--out", str(tmp_path)]
+    words = ["--data", str(tmp_path), "--python", f"ffcv={sys.executable}"]
     plan = read_plan(parser().parse_args(words), tmp_path)
     assert plan.pythons == {"ffcv": sys.executable}
     assert (plan.asked.other_pythons, plan.asked.data) == (("ffcv",), tmp_path.name)
