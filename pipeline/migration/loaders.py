@@ -412,13 +412,12 @@ def _is_counted(script: Script, node: ast.expr) -> bool:
         return False
     if not isinstance(above, ast.Call):
         return False
+    given = {word.arg: word.value for word in above.keywords}
     # Keras 2: `fit_generator(generator, steps_per_epoch)`, `evaluate_generator(generator, steps)`.
-    if name == "x" and len(above.args) > 1 and ast.unparse(above.func).endswith("_generator"):
-        return True
-    given = {
-        word.arg for word in above.keywords if not (isinstance(word.value, ast.Constant) and word.value.value is None)
-    }
-    return bool(_STEPS.get(name or "", set()) & given)
+    if len(above.args) > 1 and ast.unparse(above.func).endswith("_generator"):
+        given["steps"] = above.args[1]
+    counts = [given[word] for word in _STEPS.get(name or "", ()) if word in given]
+    return any(not (isinstance(count, ast.Constant) and count.value is None) for count in counts)
 
 
 def _uses(

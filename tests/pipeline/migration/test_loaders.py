@@ -241,6 +241,7 @@ def test_data_without_a_name_of_their_own_are_told_where_a_dataset_is_another_th
         ("fit(a, epochs=5, validation_data=b, validation_steps=50)", ["b"]),
         ("fit(a, steps_per_epoch=100, validation_data=b)", ["a"]),
         ("fit_generator(a, 100, validation_data=b)", ["a"]),
+        ("fit_generator(a, None, validation_data=b, validation_steps=3)", ["b"]),
         ("fit(a, steps_per_epoch=9, validation_data=b, validation_steps=3)", ["a", "b"]),
         ("fit(x=a, steps_per_epoch=len(a), validation_data=b, validation_steps=None)", ["a"]),
         ("predict(b)", []),
