@@ -143,9 +143,10 @@ class _Maker:
     def make(self, index: int, empty: Empty = np.empty) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
         epoch, batch = divmod(index, self.batches)
         part, within = divmod(batch, self._part_batches)
-        if self._planned != (epoch, part, within % self._in_turn):
-            self._plan_turns(epoch, part, within % self._in_turn)
-            self._planned = (epoch, part, within % self._in_turn)
+        wanted = epoch, part, within % self._in_turn
+        if self._planned != wanted:
+            self._plan_turns(*wanted)
+            self._planned = wanted
         # The plan holds this process' batches only, one after the other.
         begin = within // self._in_turn * self._config.batch_size
         rows = slice(begin, begin + self._config.batch_size)
