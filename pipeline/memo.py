@@ -175,6 +175,7 @@ class Memo:
             self._failed = True
 
     def _write_begin(self, written: IO[bytes]) -> None:
+        """Writes the line that names the format, with the old memo's blocks behind it that stay as they are."""
         if self._kept is None or not self._unchanged_bytes:
             written.write(_line({"format": self._format, "version": VERSION}))
             return
