@@ -1,33 +1,34 @@
 """Measures one subject for the gate in a fresh process.
 
-This file imports our own `profiles` and `models`, whichever checkout the measured code is from, so that both sides of a
-comparison are measured by the same code. The measured code is imported by name from the subject's folder. If that
-folder is a checkout of this project, this file uses only public parts of its `pipeline` and `models` (`open_source`,
-`VARIANTS`, `build`, `open_model`), so that revisions older than this file can be measured.
+A variant is this unstall's own. A function of the user's is imported by name from the subject's folder, which may be a
+worktree of a revision; both sides of a comparison are measured by the same code of ours.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import unstall
 from benchmarks.gate.processes import Setting, Subject
 from benchmarks.gate.samples import Process
 from benchmarks.gate.worktrees import repository_of
 from benchmarks.lab.backend import Refused
-from benchmarks.lab.serve import one_line
-from models import open_model
+from models import behind, open_model
+from pipeline import VARIANTS, build, open_source, read_skip_list
+from pipeline.config import config_from_toml
 from profiles.gate import anchors
 from profiles.gate.feed import Feed
 from profiles.gate.inspection import inspect
 from profiles.measure.backends import BACKENDS, check_backend, check_device
 from profiles.measure.batches import FitData
+
+if TYPE_CHECKING:
+    from pipeline.building import Loader
 
 # Number of images in an epoch of the measurement: as many as in the main job's.
 IMAGES = 768
@@ -76,9 +77,8 @@ def measure(
     else:
         loader, model = _loader(subject, setting)
         feed = loader.data
-        arguments = getattr(loader, "fit_arguments", {})  # the loader may be an earlier revision's
-        if "steps_per_epoch" in arguments:
-            repeated = FitData(arguments=arguments)
+        if "steps_per_epoch" in loader.fit_arguments:
+            repeated = FitData(arguments=loader.fit_arguments)
     try:
         _check_origin(subject, here)
         check_device(setting.device)
@@ -132,7 +132,7 @@ def _check_origin(subject: Subject, here: Path) -> None:
     if not subject.revision:
         return
     own = (repository_of(subject.root) or subject.root).resolve()
-    package = subject.text.partition(":")[0].partition(".")[0] if subject.kind == "function" else "pipeline"
+    package = subject.text.partition(":")[0].partition(".")[0]
     of_revision = {
         path.stem
         for folder in _folders(subject)
@@ -143,7 +143,7 @@ def _check_origin(subject: Subject, here: Path) -> None:
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         # AutoGraph writes its modules into the folder for temporary files.
-        if file is None or name.partition(".")[0] == "unstall" or name.startswith("__autograph_generated"):
+        if file is None or name.startswith("__autograph_generated"):
             continue
         if (path := Path(file).resolve()).is_relative_to(own):
             continue
@@ -171,29 +171,17 @@ def _measure_anchors(beside: dict[str, Callable[[], float]], rates: dict[str, li
         rates[name].append(anchor())
 
 
-def _loader(subject: Subject, setting: Setting) -> tuple[Any, Any]:
-    """Builds the subject's pipeline, and, if training is measured, opens the model that the pipeline feeds."""
-    try:
-        pipeline, models = importlib.import_module("pipeline"), importlib.import_module("models")
-        if subject.kind == "variant":
-            config = pipeline.VARIANTS[subject.text]
-        else:
-            config = importlib.import_module("pipeline.config").config_from_toml(subject.text)
-        options: dict[str, Any] = {}
-        if setting.skip_list is not None:
-            options["skip_list"] = pipeline.read_skip_list(Path(setting.skip_list))
-        source = pipeline.open_source(setting.data, **options)
-        model = None
-        if setting.measure == "train":
-            model = models.open_model(setting.model, classes=len(source.class_names))
-            height, width = model.input_shape[1:3]
-            config = replace(config, image_size=(height, width))
-        build: Any = pipeline.build
-        loader = build(config, source.take(IMAGES), whole=source)
-        if model is not None and loader.device_layers:
-            model = models.behind(loader.device_layers, model, dtype=config.output_dtype)
-        return loader, model
-    except (ImportError, AttributeError, TypeError, KeyError) as error:
-        raise Refused(
-            f"this code lacks what is measured of it (pipeline.VARIANTS, open_source, build): {one_line(error)}"
-        ) from error
+def _loader(subject: Subject, setting: Setting) -> tuple[Loader, Any]:
+    """Builds a pipeline of ours, and, if training is measured, opens the model that the pipeline feeds."""
+    config = VARIANTS[subject.text] if subject.kind == "variant" else config_from_toml(subject.text)
+    skip_list = None if setting.skip_list is None else read_skip_list(Path(setting.skip_list))
+    source = open_source(setting.data, skip_list=skip_list)
+    model = None
+    if setting.measure == "train":
+        model = open_model(setting.model, classes=len(source.class_names))
+        height, width = model.input_shape[1:3]
+        config = replace(config, image_size=(height, width))
+    loader = build(config, source.take(IMAGES), whole=source)
+    if model is not None and loader.device_layers:
+        model = behind(loader.device_layers, model, dtype=config.output_dtype)
+    return loader, model

@@ -28,7 +28,8 @@ def parser() -> argparse.ArgumentParser:
     compare = verbs.add_parser("compare", help="B against A, in pairs of fresh processes", epilog=_EPILOG)
     compare.add_argument("a", metavar="A", help="a variant, FILE.toml or module:function; with --rev a git revision")
     compare.add_argument("b", metavar="B", nargs="?", help="the same")
-    compare.add_argument("--rev", action="store_true", help="A and B are git revisions of the repository here")
+    what = "A and B are git revisions of the repository here, of which --subject is measured"
+    compare.add_argument("--rev", action="store_true", help=what)
     compare.add_argument(
         "--python",
         nargs=2,
@@ -66,11 +67,10 @@ def parser() -> argparse.ArgumentParser:
         else:
             add_result_options(words)
         if verb != "ratios":
-            words.add_argument(
-                "--subject",
-                metavar="WHAT",
-                help=f"what is measured: a variant, FILE.toml or module:function (default: {SUBJECT})",
-            )
+            of_revisions = "with --rev: the module:function that is measured of each revision"
+            of_baselines = f"what is measured: a variant, FILE.toml or module:function (default: {SUBJECT})"
+            what = of_revisions if verb == "compare" else of_baselines
+            words.add_argument("--subject", metavar="WHAT", help=what)
             words.add_argument(
                 "--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images (default: {DATA})"
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.gate.parser import SUBJECT
 from benchmarks.gate.processes import Setting, Subject
 from benchmarks.gate.ratios import RATIOS, SETTING
-from benchmarks.gate.worktrees import check_folder, commit_of, folder_within
+from benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
 from benchmarks.lab.options import UserError, check_model, config_from_file, device_of
 from pipeline import VARIANTS
 from pipeline.text import did_you_mean
@@ -194,8 +194,13 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
     elif not arguments.rev:
         a, b = _subject(arguments.a, "A"), _subject(arguments.b, "B")
     else:
+        if arguments.subject is None or not _FUNCTION.fullmatch(arguments.subject):
+            raise UserError(
+                "--rev measures a function of the repository here: give --subject module:function. "
+                f"Received: {arguments.subject or 'no --subject'}."
+            )
         commits = _commits(arguments)
-        subject = _subject(arguments.subject or SUBJECT, "--subject", of_revision=True)
+        subject = _subject(arguments.subject, "--subject")
         a, b = (
             replace(subject, label=f"{subject.label} at {revision}", revision=True)
             for revision in (arguments.a, arguments.b)
@@ -225,6 +230,12 @@ def _commits(arguments: argparse.Namespace) -> tuple[str, str]:
     folder = folder_within(here)
     for commit, revision in ((a, arguments.a), (b, arguments.b)):
         check_folder(folder, commit, revision, here)
+        if holds_unstall(folder, commit, here):
+            raise UserError(
+                f"--rev: {revision} holds unstall itself, which would be measured as it is installed here, not as it "
+                "was then. Install both revisions, each into an environment: gate compare mymodule:epoch --python "
+                "OLD/bin/python NEW/bin/python"
+            )
     return a, b
 
 
@@ -311,18 +322,14 @@ def _environments(arguments: argparse.Namespace) -> tuple[Subject, Subject]:
     return a, b
 
 
-def _subject(text: str, option: str, *, of_revision: bool = False) -> Subject:
-    """Reads what is to be measured.
-
-    Args:
-      of_revision: whether the subject belongs to another revision, which may have variants that this checkout lacks.
-    """
+def _subject(text: str, option: str) -> Subject:
+    """Reads what is to be measured."""
     if text.endswith(".toml"):
         config_from_file(Path(text), option)
         return Subject(label=Path(text).stem, kind="toml", text=Path(text).read_text(encoding="utf-8"))
     if _FUNCTION.fullmatch(text):
         return Subject(label=text, kind="function", text=text, root=Path.cwd())
-    if not of_revision and text not in VARIANTS:
+    if text not in VARIANTS:
         raise UserError(
             f"{option} {text!r} is no variant, no FILE.toml and no module:function.{did_you_mean(text, VARIANTS)}"
         )

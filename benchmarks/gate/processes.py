@@ -13,14 +13,12 @@ from profiles.gate import EPOCH
 
 _OURS = Path(__file__).resolve().parents[2]
 _SESSION = "benchmarks.gate.child:GateSession"
-_IN_ENVIRONMENT = "benchmarks.gate.environment:EnvironmentSession"
+_IN_ENVIRONMENT = Path(__file__).with_name("environment.py")
 # Number of windows in a process; each lasts half a second, and their median is the process' figure. Rates differ more
 # between processes than within a process, so more windows in each process would gain nothing.
 WINDOWS = 4
 # How long a window is at least where a function is run in another environment.
 _WINDOW_S = 0.5
-# Of a function in another environment: GPUs are not hidden, since the function itself chooses where it computes.
-_ANY_DEVICE = Device(kind="gpu", name="gpu")
 # For all of a process: imports, a first epoch that fills a cache, and the windows.
 TIMEOUT_S = 600.0
 
@@ -38,7 +36,7 @@ class Subject:
       kind: "variant", "toml", "function" (the user's), or "own function" (this project's).
       text: the variant's name, the file's text, or "module:function".
       root: the folder whose code is measured.
-      revision: whether only that folder's code may be measured.
+      revision: whether only that folder's code may be measured; of the user's functions alone.
       python: the interpreter of another environment, in which a function is run; None for this one.
     """
 
@@ -95,7 +93,8 @@ def _measure_in(python: str, subject: Subject, setting: Setting, log: Path) -> P
     home = Home(folder=subject.root, python=python, environment={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""})
     until_ns = clock.now_ns() + int(setting.timeout_s * 1e9)
     try:
-        child = Child(_IN_ENVIRONMENT, _ANY_DEVICE, log, subject.text, str(subject.root), home=home)
+        # GPUs are not hidden, since the function itself chooses where it computes.
+        child = Child(_IN_ENVIRONMENT, None, log, subject.text, str(subject.root), home=home)
         try:
             packages: dict[str, str] = child.ask("versions", timeout_s=setting.timeout_s)
             _timed(child, 1, until_ns)  # imports, compiles, fills caches

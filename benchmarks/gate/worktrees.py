@@ -13,6 +13,8 @@ from benchmarks.lab.options import UserError
 from pipeline.cache import cache_root, remove_scratch, scratch_folder
 
 _TIMEOUT_S = 300.0
+# The module of this project, in today's form and in its earlier one.
+_UNSTALL = ("/__init__.py", ".py")
 
 
 def commit_of(revision: str, repository: Path) -> str:
@@ -72,6 +74,16 @@ def check_folder(folder: str, commit: str, revision: str, repository: Path) -> N
         kind = "nothing"
     if kind != "tree":
         raise UserError(f"--rev: {revision} has no folder {folder!r}, in which you stand.")
+
+
+def holds_unstall(folder: str, commit: str, repository: Path) -> bool:
+    """Whether the code of a commit would be imported from a folder that holds this project as well.
+
+    Args:
+      folder: the path from the top of the repository, as `folder_within` returns it.
+    """
+    places = [f"{top}{source}unstall{file}" for top in ("", folder) for source in ("", "src/") for file in _UNSTALL]
+    return bool(_git(repository, "ls-tree", "--name-only", "--full-tree", commit, "--", *places))
 
 
 @contextlib.contextmanager

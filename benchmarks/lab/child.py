@@ -78,8 +78,10 @@ class Child:
     """A child process in a process group of its own, so that the processes that it starts can be killed with it.
 
     Args:
-      session: the class whose methods answer requests, as "module:Class". Only the child imports this module.
-      device: the device that the child measures; GPUs are hidden from the child unless this device is a GPU.
+      session: the class whose methods answer requests, as "module:Class"; only the child imports this module. Or the
+        file of a program that answers requests without `unstall`, and gets the arguments alone.
+      device: the device that the child measures; GPUs are hidden from the child unless this device is a GPU. None for
+        a program.
       log: the file to which the child's output is appended.
       arguments: the arguments of the class.
       home: where to run the child; None to run the child with this process' interpreter, folder and import path.
@@ -92,8 +94,8 @@ class Child:
 
     def __init__(
         self,
-        session: str,
-        device: Device,
+        session: str | Path,
+        device: Device | None,
         log: Path,
         *arguments: Any,
         home: Home | None = None,
@@ -102,11 +104,12 @@ class Child:
     ) -> None:
         self._log = log
         self._killed = False
-        program = _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent), main=_MAIN)
+        code = ["-c", _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent), main=_MAIN)]
+        words = [str(session)] if isinstance(session, Path) else code
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*prefix, sys.executable if home is None else home.python, "-c", program],
+                [*prefix, sys.executable if home is None else home.python, *words],
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=output,
@@ -115,8 +118,11 @@ class Child:
                 start_new_session=True,
             )
         try:
-            self._connection.send(sys.path if home is None else None)
-            self._connection.send((session, device, arguments))
+            if isinstance(session, Path):
+                self._connection.send(arguments)
+            else:
+                self._connection.send(sys.path if home is None else None)
+                self._connection.send((session, device, arguments))
         except OSError as error:
             raise self._died() from error
         except BaseException:

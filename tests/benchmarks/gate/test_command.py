@@ -217,6 +217,27 @@ def test_revisions_are_measured_in_the_folder_in_which_one_stands(machine, repos
     assert "old has no folder 'loaders/', in which you stand" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("subject", [(), ("--subject", "tf-data"), ("--subject", "mine.toml")])
+def test_revisions_are_measured_by_a_function_alone(subject, machine, repository, capsys, monkeypatch):
+    monkeypatch.chdir(repository)
+    assert run("compare", "old", "main", "--rev", *subject) == 2
+    assert "--rev measures a function of the repository here: give --subject module:" in capsys.readouterr().err
+    assert machine["asked"] == []
+
+
+def test_revisions_of_this_project_are_compared_in_environments(machine, repository, capsys, monkeypatch):
+    """Of a revision the code would not run: the `unstall` that measures would be loaded already."""
+    monkeypatch.chdir(repository)
+    (repository / "unstall.py").touch()
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "two")
+    assert run("compare", "old", "main", "--rev", "--subject", "mine:a") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "main holds unstall itself" in error
+    assert "gate compare mymodule:epoch --python OLD/bin/python NEW/bin/python" in error
+    assert machine["asked"] == []
+
+
 def test_what_nobody_foresaw_is_no_regression(machine, capsys):
     machine["mine:b"] = RuntimeError("the sky fell")
     assert run(*COMPARED) == 3
@@ -335,7 +356,7 @@ def test_no_photos_could_not_measure(machine, tmp_path, capsys):
         ((*COMPARED, "--timeout", "inf"), "--timeout must be above 0 seconds, and finite. Received: inf."),
         ((*COMPARED, "--model", "cats"), "'cats' is not a model"),
         ((*COMPARED, "--device", "moon"), "A device must be auto, cpu, gpu or emulated:RATE"),
-        (("compare", "no", "such", "--rev"), "--rev: "),
+        (("compare", "no", "such", "--rev", "--subject", "mine:a"), "--rev: "),
         (("record", "../up"), "A benchmark's name must be letters"),
         (("check", "loader", "--threshold", "1"), "--threshold must be above 0 and below 1"),
         (("ratios", "--only", "tuned-against-generators"), "Did you mean 'tuned-against-generator'?"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import stat
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
 
+from benchmarks.gate import processes
 from benchmarks.gate.__main__ import main
 from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from benchmarks.gate.report import comparison_answers
@@ -116,6 +119,42 @@ def test_an_interpreter_that_ends_at_once_is_said_in_one_line(folder: Path) -> N
     (folder / "python").chmod(0o755)
     with pytest.raises(MeasureError, match="the process ended with exit code 5: broken"):
         measured(folder, "epoch", str(folder / "python"))
+
+
+def environment_with(folder: Path, images: int) -> str:
+    """The interpreter of an environment of its own, in which a package named `unstall` holds one constant."""
+    venv.create(folder)
+    site_packages = sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)})
+    (Path(site_packages) / "unstall").mkdir()
+    (Path(site_packages) / "unstall" / "__init__.py").write_text(f"IMAGES = {images}\n")
+    return str(folder / "bin" / "python")
+
+
+COUNTS = "import time\n\nimport unstall\n\ndef epoch():\n    time.sleep(0.01)\n    return unstall.IMAGES\n"
+
+
+@planted
+@pytest.mark.usefixtures("short_windows")
+def test_each_environment_runs_its_own_unstall(folder: Path, tmp_path: Path) -> None:
+    """Two installs that differ by one constant: the program that measures loads no `unstall` of its own first."""
+    (folder / "mine.py").write_text(COUNTS)
+    rates = [
+        measured(folder, "epoch", environment_with(tmp_path / str(images), images)).images_per_sec[EPOCH]
+        for images in (99, 33)
+    ]
+    assert rates[0] / rates[1] == pytest.approx(3, rel=0.2)
+
+
+def test_no_module_beside_the_program_has_a_name_that_the_program_imports() -> None:
+    """Python puts the folder of a program on the path."""
+    assert not {path.stem for path in Path(processes.__file__).parent.glob("*.py")} & sys.stdlib_module_names
+
+
+def test_a_folder_that_hides_the_environments_package_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "mine.py").write_text(COUNTS)
+    (folder / "unstall.py").write_text("IMAGES = 1\n")
+    with pytest.raises(MeasureError, match="'unstall' was loaded from this folder, and the environment has one too"):
+        measured(folder, "epoch", environment_with(tmp_path / "environment", 99))
 
 
 @pytest.mark.long

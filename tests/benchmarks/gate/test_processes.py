@@ -66,6 +66,7 @@ def measured(project, tmp_path_factory):
     log = tmp_path_factory.mktemp("log") / "log"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "WINDOWS", 2)
+        patch.chdir(project)
         process = measure(a_function(project, "mine:count", revision=True), SETTING, log, anchors=True, inspect=True)
     return process, log.read_text()
 
@@ -170,21 +171,6 @@ def test_a_module_of_the_checkout_is_not_the_revisions_wherever_it_lies(package,
     (checkout / "other" / ".git").mkdir(parents=True)
     module.__file__ = str(checkout / "other" / "planted_package.py")
     _check_origin(subject, checkout / "bench")
-
-
-@pytest.mark.usefixtures("either")
-def test_a_revision_without_a_pipeline_is_not_measured_by_the_installed_one(tmp_path):
-    ours = Subject(label="tf-data at main", kind="variant", text="tf-data", root=tmp_path / "nothing", revision=True)
-    ours.root.mkdir()
-    with pytest.raises(MeasureError, match="'pipeline' was loaded from"):
-        measure(ours, SETTING, tmp_path / "log")
-
-
-def test_a_revision_without_the_public_parts_says_which(project, tmp_path, in_this_process, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pipeline", types.ModuleType("pipeline"))
-    old = Subject(label="tf-data at v0", kind="variant", text="tf-data", root=project)
-    with pytest.raises(MeasureError, match=r"tf-data at v0: .* lacks what is measured of it \(pipeline.VARIANTS"):
-        measure(old, SETTING, tmp_path / "log")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.gate import worktrees
 from benchmarks.gate.processes import Setting, Subject, measure
-from benchmarks.gate.worktrees import commit_of, worktree
+from benchmarks.gate.worktrees import commit_of, holds_unstall, worktree
 from benchmarks.lab.options import UserError
 from pipeline.cache import cache_root
 from pipeline.commands.terminal import Stopped
@@ -130,16 +130,34 @@ def test_a_command_that_is_stopped_leaves_nothing_behind(repository, number, tmp
     assert git(repository, "status", "--porcelain") == " M module.py\n"
 
 
-@pytest.mark.slow
-def test_this_projects_own_head_is_measured_by_its_own_pipeline(photos, tmp_path):
-    if not (PROJECT_ROOT / ".git").exists():
-        pytest.skip("no repository")
-    with worktree(commit_of("HEAD", PROJECT_ROOT), PROJECT_ROOT) as head:
-        subject = Subject(label="HEAD", kind="variant", text="tf-data", root=head)
-        setting = Setting(data=str(photos), measure="train", model="cats-dogs-64", device=CPU)
-        process = measure(subject, setting, tmp_path / "log", inspect=True)
-    assert process.invariants.images == 40
-    assert {name: len(rates) for name, rates in process.rates.items()} == {"steady": 4, "epoch": 4}
+@pytest.mark.long
+def test_a_function_of_two_revisions_is_measured_as_it_was_in_each(repository, tmp_path, monkeypatch):
+    """They differ by one constant."""
+    monkeypatch.chdir(repository)
+    for images in (99, 3):
+        (repository / "module.py").write_text(f"IMAGES = {images}\n")
+        (repository / "mine.py").write_text("import module\n\ndef count():\n    return module.IMAGES\n")
+        git(repository, "add", ".")
+        git(repository, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", str(images))
+    (repository / "module.py").write_text("IMAGES = 1\n")
+    setting = Setting(data="", measure="loader", model="cats-dogs-64", device=CPU)
+    counted = []
+    for revision in ("main~1", "main"):
+        with worktree(commit_of(revision, repository), repository) as root:
+            subject = Subject(label=revision, kind="function", text="mine:count", root=root, revision=True)
+            invariants = measure(subject, setting, tmp_path / "log", inspect=True).invariants
+            counted.append(invariants and invariants.images)
+    assert counted == [99, 3]
+
+
+@pytest.mark.parametrize("file", ["unstall.py", "unstall/__init__.py", "src/unstall/__init__.py", "here/unstall.py"])
+def test_a_revision_that_holds_this_project_is_found(repository, file):
+    (repository / file).parent.mkdir(parents=True, exist_ok=True)
+    (repository / file).touch()
+    git(repository, "add", ".")
+    git(repository, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "-m", "ours")
+    held = [holds_unstall("here/", commit_of(revision, repository), repository) for revision in ("main~1", "main")]
+    assert held == [False, True]
 
 
 def test_a_worktree_of_a_killed_run_goes_with_the_next_and_the_users_own_stays(repository, tmp_path):
