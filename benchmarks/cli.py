@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import unstall
-from profiles.provenance import version_of
+from unstall.profiles.provenance import version_of
 
 # Each verb: the function that is called with the words behind it, and what the help says about it.
 VERBS = {
@@ -94,12 +94,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         print(f"unstall: {words[0]!r} is not a verb.{hint} Known: {', '.join(VERBS)}.", file=sys.stderr)
         return 2
-    function = VERBS[words[0]][0]
-    package = function.partition(".")[0]
-    if unstall.is_users_here(package):
-        print(
-            f"unstall: the package {package!r} in this folder is yours, and what `python -m {package}` runs here. "
-            f"`unstall {words[0]}` is this command.",
-            file=sys.stderr,
-        )
-    return int(unstall.of_ours(function)(words[1:]))
+    return int(unstall.of_ours(VERBS[words[0]][0])(words[1:]))

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the verb in `argv[0]`. Returns its exit code, or 2 for an unknown or missing verb."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["predict"]:
-        from models import predict
+        from unstall.models import predict
 
         return predict.main(words[1:])
     if words and words[0] not in ("-h", "--help"):

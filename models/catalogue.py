@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from models.layers import Cifar10Tutorial, ConvNet, DenseNet, TextNet
-from models.network import Figure, Network, Training, figure
+from unstall.models.layers import Cifar10Tutorial, ConvNet, DenseNet, TextNet
+from unstall.models.network import Figure, Network, Training, figure
 
 _TUTORIAL = "the Keras cat/dog tutorial: two pairs of convolution and max-pool"
 _UPGRADE = "the write-up that grew from it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from models.network import Network, check_classes, output_layer
+from unstall.models.network import Network, check_classes, output_layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Cifar10Tutorial(Network):
         import keras
         from keras import initializers, layers, regularizers
 
-        from models.normalization import LocalResponseNormalization
+        from unstall.models.normalization import LocalResponseNormalization
 
         def convolution(bias: float) -> Any:
             return layers.Conv2D(

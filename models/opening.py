@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import unstall
-from models.catalogue import MODELS
-from models.network import Network, Training
+from unstall.models.catalogue import MODELS
+from unstall.models.network import Network, Training
 
 # How a user's model is compiled if it is not compiled yet.
 _TUTORIAL = MODELS["cats-dogs-64"].training
@@ -82,7 +82,7 @@ def load(path: str) -> Any:
     """
     import keras
 
-    import models.normalization  # noqa: F401 - registers our layer, which the file may hold
+    import unstall.models.normalization  # noqa: F401 - registers our layer, which the file may hold
 
     if not _is_archive(path):  # Keras would say that there is no such file
         raise ModelError(f"{path} cannot be opened as a Keras model: it is no .keras file, or it is damaged.")

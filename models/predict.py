@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import unstall
-from models.opening import ModelError
-from models.saved import Finished, check_file, open_finished
+from unstall.models.opening import ModelError
+from unstall.models.saved import Finished, check_file, open_finished
 
 # Larger pictures are refused before decoding: 50 megapixels are 600 MB as float32. `pipeline.sources.headers` has the
 # same limit; a test compares the two.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.opening import ModelError, load
+from unstall.models.opening import ModelError, load
 
 # The last layer's name is this word and the class names. Keras keeps the names of layers when a script loads the file
 # and saves it again; it would drop a file of ours in the archive.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pipeline.commands import cache, materialize, migrate
+from unstall.pipeline.commands import cache, materialize, migrate
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.errors import ConfigError
+from unstall.pipeline.errors import ConfigError
 
 NO_SERVICE = "none"
 LOOPBACK_HOST = "127.0.0.1"

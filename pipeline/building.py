@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from pipeline.address import Address, parse_address
-from pipeline.cache import cache_root, remove_scratch, scratch_folder
-from pipeline.config import AUTO, OUR_LOADERS, PYTHON_LOADERS, PipelineConfig
-from pipeline.errors import SourceError, UnavailableError
-from pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
-from pipeline.service.account import usable_cores
-from pipeline.sources.folder import copied_to_ram, folder_of_links
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages
-from pipeline.stages.batching import batches_per_call, yields_batches
-from pipeline.text import printable
+from unstall.pipeline.address import Address, parse_address
+from unstall.pipeline.cache import cache_root, remove_scratch, scratch_folder
+from unstall.pipeline.config import AUTO, OUR_LOADERS, PYTHON_LOADERS, PipelineConfig
+from unstall.pipeline.errors import SourceError, UnavailableError
+from unstall.pipeline.prepared.copies import cached_copy, has_cached_copy, prepared_copy
+from unstall.pipeline.service.account import usable_cores
+from unstall.pipeline.sources.folder import copied_to_ram, folder_of_links
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages
+from unstall.pipeline.stages.batching import batches_per_call, yields_batches
+from unstall.pipeline.text import printable
 
 if TYPE_CHECKING:
-    from pipeline.loaders.py_dataset import WorkerRecord
-    from pipeline.loaders.python_batches import PythonBatches
-    from pipeline.loaders.served import Served
+    from unstall.pipeline.loaders.py_dataset import WorkerRecord
+    from unstall.pipeline.loaders.python_batches import PythonBatches
+    from unstall.pipeline.loaders.served import Served
 
 
 # The formats that each loader can decode. Some need a newer library than is installed: see `unread_here`.
@@ -146,7 +146,7 @@ def build(
 def unread_here(config: PipelineConfig) -> set[str]:
     """Returns the formats that a loader's decoder can read, but not in the version that is installed."""
     if config.loader in ("py_dataset", "python_batches") or config.composed:
-        from pipeline.stages.opencv_decode import READS_GIF
+        from unstall.pipeline.stages.opencv_decode import READS_GIF
 
         return set() if READS_GIF else {"GIF"}
     if config.loader == "tf_data":
@@ -199,7 +199,7 @@ def _in_ram(source: ImageSource, whole: ImageSource, folders: list[Path]) -> Ima
 def _tf_data(config: PipelineConfig, source: ImageSource, whole_images: int, device: str) -> Loader:
     import tensorflow as tf
 
-    from pipeline.stages import augment, output, read
+    from unstall.pipeline.stages import augment, output, read
 
     notes = []
     height, width = config.image_size
@@ -246,7 +246,7 @@ def _as_they_are(batches: Any) -> Any:
 
 
 def _served(config: PipelineConfig, source: ImageSource, address: Address) -> Loader:
-    from pipeline.loaders.served import Served
+    from unstall.pipeline.loaders.served import Served
 
     service = Served(source, config, address)
     return Loader(
@@ -285,7 +285,7 @@ def _prefetched(config: PipelineConfig) -> int:
 def _device_layers(config: PipelineConfig) -> tuple[Any, ...]:
     import keras
 
-    from pipeline.stages import augment
+    from unstall.pipeline.stages import augment
 
     layers: list[Any] = []
     if config.output_dtype == "uint8":
@@ -301,7 +301,7 @@ def _check_room(needed_bytes: int, free_bytes: int, what: str) -> None:
 
 
 def _py_dataset(config: PipelineConfig, source: ImageSource) -> Loader:
-    from pipeline.loaders.py_dataset import ImagePyDataset
+    from unstall.pipeline.loaders.py_dataset import ImagePyDataset
 
     data = ImagePyDataset(source, config)
     return Loader(
@@ -315,8 +315,8 @@ def _py_dataset(config: PipelineConfig, source: ImageSource) -> Loader:
 
 
 def _python_batches(config: PipelineConfig, source: ImageSource) -> Loader:
-    from pipeline.loaders.python_batches import PythonBatches
-    from pipeline.stages import output
+    from unstall.pipeline.loaders.python_batches import PythonBatches
+    from unstall.pipeline.stages import output
 
     made = PythonBatches(source, replace(config, storage="files"), workers=int(config.workers))
     return Loader(
@@ -330,7 +330,7 @@ def _python_batches(config: PipelineConfig, source: ImageSource) -> Loader:
 
 
 def _image_data_generator(config: PipelineConfig, source: ImageSource) -> Loader:
-    from pipeline.loaders.keras import image_data_generator
+    from unstall.pipeline.loaders.keras import image_data_generator
 
     data = image_data_generator(source, config, _folder(config, source))
     notes = ["draws come from NumPy's global random state"]
@@ -349,7 +349,7 @@ def _image_data_generator(config: PipelineConfig, source: ImageSource) -> Loader
 
 
 def _image_dataset_from_directory(config: PipelineConfig, source: ImageSource) -> Loader:
-    from pipeline.loaders.keras import image_dataset_from_directory
+    from unstall.pipeline.loaders.keras import image_dataset_from_directory
 
     return Loader(
         data=image_dataset_from_directory(source, config, _folder(config, source)),

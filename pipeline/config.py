@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.address import NO_SERVICE, parse_address
-from pipeline.augmentation import Augmentation
-from pipeline.errors import ConfigError
-from pipeline.text import did_you_mean
+from unstall.pipeline.address import NO_SERVICE, parse_address
+from unstall.pipeline.augmentation import Augmentation
+from unstall.pipeline.errors import ConfigError
+from unstall.pipeline.text import did_you_mean
 
 AUTO = "auto"
 # An epoch of more images is ordered by `augmentation.LongOrder`, of which each part is computed when it is used; a

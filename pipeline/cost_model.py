@@ -24,10 +24,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.config import AUTO, PipelineConfig
-from pipeline.errors import ConfigError
-from pipeline.prepared.index import estimated_bytes
-from pipeline.stages.batching import calls_at_once, most_call_bytes
+from unstall.pipeline.config import AUTO, PipelineConfig
+from unstall.pipeline.errors import ConfigError
+from unstall.pipeline.prepared.index import estimated_bytes
+from unstall.pipeline.stages.batching import calls_at_once, most_call_bytes
 
 # A stage's name and what its cost depends on: ("load", "files", "scaled"), ("augment", "opencv", "batch").
 StageKey = tuple[str, ...]

@@ -16,16 +16,16 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from pipeline.address import NO_SERVICE
-from pipeline.config import AUTO, LONG_EPOCH, PipelineConfig
-from pipeline.errors import ExportError
-from pipeline.prepared.copies import cached_copy, prepared_copy
-from pipeline.sources.folder import files_below
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages
-from pipeline.stages.batching import batches_per_call, yields_batches
-from pipeline.templating import code_template
-from pipeline.text import printable
+from unstall.pipeline.address import NO_SERVICE
+from unstall.pipeline.config import AUTO, LONG_EPOCH, PipelineConfig
+from unstall.pipeline.errors import ExportError
+from unstall.pipeline.prepared.copies import cached_copy, prepared_copy
+from unstall.pipeline.sources.folder import files_below
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages
+from unstall.pipeline.stages.batching import batches_per_call, yields_batches
+from unstall.pipeline.templating import code_template
+from unstall.pipeline.text import printable
 
 # OpenCV's names of the ways to fill what lies outside of an image.
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}
@@ -189,7 +189,7 @@ def drawn_text(config: PipelineConfig) -> str:
 
 def _layers(config: PipelineConfig) -> list[str]:
     """Returns Python expressions that make the layers of `stages.augment.keras_layers`; none without such layers."""
-    from pipeline.stages.augment import keras_layer_arguments
+    from unstall.pipeline.stages.augment import keras_layer_arguments
 
     if config.augmentation is None or config.augment_with != "keras_layers":
         return []

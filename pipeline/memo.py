@@ -22,7 +22,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from pipeline.cache import cache_root
+from unstall.pipeline.cache import cache_root
 
 VERSION = 2
 # The coarsest clock of a file system: FAT counts two seconds, ext3 one, today's Linux a few milliseconds.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.cache import cache_root, held
-from pipeline.errors import SourceError
-from pipeline.prepared.index import is_prepared, open_prepared
-from pipeline.sources.folder import from_folder
-from pipeline.sources.generated import generated_folder
-from pipeline.sources.skip_list import SkipList
-from pipeline.sources.source import ImageSource, Progress
-from pipeline.sources.tfds import from_tfds
-from pipeline.text import printable
+from unstall.pipeline.cache import cache_root, held
+from unstall.pipeline.errors import SourceError
+from unstall.pipeline.prepared.index import is_prepared, open_prepared
+from unstall.pipeline.sources.folder import from_folder
+from unstall.pipeline.sources.generated import generated_folder
+from unstall.pipeline.sources.skip_list import SkipList
+from unstall.pipeline.sources.source import ImageSource, Progress
+from unstall.pipeline.sources.tfds import from_tfds
+from unstall.pipeline.text import printable
 
 
 def open_source(text: str, *, skip_list: SkipList | None = None, progress: Progress | None = None) -> ImageSource:

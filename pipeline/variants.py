@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.config import AUTO, PYTHON_LOADERS, PipelineConfig
+from unstall.pipeline.config import AUTO, PYTHON_LOADERS, PipelineConfig
 
 # The tutorial as written: rescale 1/255, shear 0.2 degrees, zoom 0.2, horizontal flip, batch 32, one worker, queue 10.
 BASELINE = PipelineConfig(loader="image_data_generator", augment_with="keras_generator", interpolation="nearest")

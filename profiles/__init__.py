@@ -3,8 +3,7 @@
 This package imports nothing else of this project, because it runs inside other people's scripts.
 """
 
-import unstall  # noqa: F401 - from here on, the importing file decides which `profiles` it gets
-from profiles.devices import Device
+from unstall.profiles.devices import Device
 
 __all__ = ["Device", "StallMonitor", "profile", "watch"]
 
@@ -12,18 +11,18 @@ __all__ = ["Device", "StallMonitor", "profile", "watch"]
 def __getattr__(name: str) -> object:
     # Imported when they are asked for: the first and the last load Keras.
     if name == "profile":
-        from profiles.profiling import profile
+        from unstall.profiles.profiling import profile
 
         return profile
     if name == "watch":
-        from profiles.watching import watch
+        from unstall.profiles.watching import watch
 
         return watch
     if name == "StallMonitor":
         # Keras first: under `python -m profiles`, importing Keras runs a hook that imports what the monitor needs.
         import keras  # noqa: F401
 
-        from profiles.script.monitor import StallMonitor
+        from unstall.profiles.script.monitor import StallMonitor
 
         return StallMonitor
-    raise AttributeError(f"module 'profiles' has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

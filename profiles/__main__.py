@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import unstall
-from profiles import clock, script
-from profiles.script import BUDGET_S, LIBRARIES
-from profiles.script.children import Children
-from profiles.script.guard import Guard, guarded
-from profiles.script.run import after_import, run_script
+from unstall.profiles import clock, script
+from unstall.profiles.script import BUDGET_S, LIBRARIES
+from unstall.profiles.script.children import Children
+from unstall.profiles.script.guard import Guard, guarded
+from unstall.profiles.script.run import after_import, run_script
 
 if TYPE_CHECKING:
-    from profiles.report.measurements import MeasurementDocument
-    from profiles.script.applying import Applied
-    from profiles.script.loops import Loops
-    from profiles.script.profiler import Profiler
-    from profiles.text import Terminal
+    from unstall.profiles.report.measurements import MeasurementDocument
+    from unstall.profiles.script.applying import Applied
+    from unstall.profiles.script.loops import Loops
+    from unstall.profiles.script.profiler import Profiler
+    from unstall.profiles.text import Terminal
 
 _NAME = unstall.command("python -m profiles")
 # A day: a longer trial is a slip of the pen.
@@ -57,7 +57,7 @@ def guarded_main(argv: Sequence[str] | None = None) -> int:
 def _prepared(words: list[str]) -> _Run | int:
     """Returns what is to be run; an exit code where that is known already."""
     if words[:1] in (["show"], ["compare"]):  # a script named "show" is run as ./show
-        from profiles.report.show import main as show
+        from unstall.profiles.report.show import main as show
 
         return show(words)
     arguments = _parser().parse_args(words)
@@ -69,7 +69,7 @@ def _prepared(words: list[str]) -> _Run | int:
     try:
         if arguments.apply is None:
             return _Run(arguments, out)
-        from profiles.script.applying import Applied, edited_source, wanted
+        from unstall.profiles.script.applying import Applied, edited_source, wanted
 
         script = Path(arguments.script)
         wants = wanted(arguments.apply, script.name)
@@ -83,7 +83,7 @@ def _prepared(words: list[str]) -> _Run | int:
 
 def _note_datasets() -> None:
     """Notes for each tf.data.Dataset from now on which call of the script made it."""
-    from profiles.stages.places import note_places
+    from unstall.profiles.stages.places import note_places
 
     with contextlib.suppress(AttributeError):  # another package of that name
         note_places(sys.modules["tensorflow"].data.Dataset)
@@ -143,8 +143,8 @@ class _Run:
 
     def watch_keras(self) -> None:
         if hasattr(sys.modules["keras"], "Model"):
-            from profiles.cluster import warning_for
-            from profiles.script.profiler import Profiler
+            from unstall.profiles.cluster import warning_for
+            from unstall.profiles.script.profiler import Profiler
 
             if warning := warning_for(sys.modules["keras"], os.environ):
                 _say(warning)
@@ -159,13 +159,13 @@ class _Run:
 
     def watch_loops(self, library: str) -> None:
         """Watches the script's loops over the data of a library."""
-        from profiles.script.attaching import attach
+        from unstall.profiles.script.attaching import attach
 
         attach(library, self.loops())
 
     def loops(self) -> Loops:
         """Returns what watches the loops of the script."""
-        from profiles.script.loops import Loops
+        from unstall.profiles.script.loops import Loops
 
         if self._loops is None:
             self._loops = Loops(max_steps=self._arguments.max_steps, tries=self.tries, applies=self._applied)
@@ -198,12 +198,12 @@ class _Run:
         if not any(watcher.fits for watcher in watchers):
             _say(f"nothing measured, {self._why_nothing(bool(watchers))}")
             return
-        from profiles.report import github
-        from profiles.report.document import write
-        from profiles.report.measurements import KIND, screens_of
-        from profiles.report.screen import print_findings, print_lines, print_more
-        from profiles.script.report import report_on
-        from profiles.text import Terminal
+        from unstall.profiles.report import github
+        from unstall.profiles.report.document import write
+        from unstall.profiles.report.measurements import KIND, screens_of
+        from unstall.profiles.report.screen import print_findings, print_lines, print_more
+        from unstall.profiles.script.report import report_on
+        from unstall.profiles.text import Terminal
 
         document = report_on(
             watchers,
@@ -213,7 +213,7 @@ class _Run:
         )
         write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
         if ended_well and any(not fit.loop or fit.name in one.readable_data for one in watchers for fit in one.fits):
-            from profiles.script.stages import with_stages
+            from unstall.profiles.script.stages import with_stages
 
             document, self.blocked = with_stages(document, watchers, lines=self._arguments.lines)
             write(self._out, document, KIND, KIND.derive(document))
@@ -256,11 +256,11 @@ class _Run:
         self, document: MeasurementDocument, console: Terminal, watchers: list[Profiler | Loops], code: int
     ) -> MeasurementDocument:
         """Tries remedies for the data of the longest `fit` or loop. Returns the document with what they gained."""
-        from profiles.report.document import write, write_results
-        from profiles.report.measurements import KIND
-        from profiles.report.remedies import print_trial
-        from profiles.script.progress import TrialProgress
-        from profiles.script.trying import longest, with_trial
+        from unstall.profiles.report.document import write, write_results
+        from unstall.profiles.report.measurements import KIND
+        from unstall.profiles.report.remedies import print_trial
+        from unstall.profiles.script.progress import TrialProgress
+        from unstall.profiles.script.trying import longest, with_trial
 
         if self._applied is not None:
             self._say_applied()
@@ -300,7 +300,7 @@ class _Run:
 
     def _digest(self) -> str | None:
         """Returns a digest of the script; None where it cannot be read, or was edited while it ran."""
-        from profiles.script.applying import digest_of
+        from unstall.profiles.script.applying import digest_of
 
         if self._text is None or self._read() != self._text:
             return None
@@ -320,7 +320,7 @@ class _Run:
 
     def _write_diff(self, diff: str, ended_well: bool) -> None:
         """Writes what was changed, if the script with the changes has run to its end."""
-        from profiles.report.files import write_atomically
+        from unstall.profiles.report.files import write_atomically
 
         target = self._arguments.write
         if not ended_well:
@@ -389,7 +389,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _names_results(text: str | None) -> bool:
     """Whether what `--apply` was given is the path of results that are there."""
-    from profiles.script.applying import results_in
+    from unstall.profiles.script.applying import results_in
 
     path = results_in(text) if text else None
     return path is not None and path.exists()
@@ -424,7 +424,7 @@ def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
 
 def _say(line: str) -> None:
     """Prints a line to stderr. A closed stderr is no error: it must not change the script's exit code."""
-    from profiles.text import printable
+    from unstall.profiles.text import printable
 
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"{_NAME}: {printable(line).replace(chr(10), ' ')}\n")

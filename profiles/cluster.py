@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.text import printable
+from unstall.profiles.text import printable
 
 # Tasks that train; others (`ps`, `evaluator`) hold variables or evaluate.
 _TRAINING = ("chief", "master", "worker")

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from profiles.report.measurements import MeasurementDocument
-from profiles.report.notebook import Shown
-from profiles.script import LIBRARIES
-from profiles.script.attaching import attach
-from profiles.script.loops import Loops
-from profiles.script.report import report_on
+from unstall.profiles.report.measurements import MeasurementDocument
+from unstall.profiles.report.notebook import Shown
+from unstall.profiles.script import LIBRARIES
+from unstall.profiles.script.attaching import attach
+from unstall.profiles.script.loops import Loops
+from unstall.profiles.script.report import report_on
 
 if TYPE_CHECKING:
-    from profiles.script.profiler import Profiler
+    from unstall.profiles.script.profiler import Profiler
 
 # The name of the cell in the report.
 _CELL = "cell"
@@ -43,7 +43,7 @@ def run_watched(run: Callable[[], object]) -> Stalls:
     watchers: list[Profiler | Loops] = [loops]
     with ExitStack() as undo:
         if "keras" in sys.modules:
-            from profiles.script.profiler import Profiler
+            from unstall.profiles.script.profiler import Profiler
 
             profiler = Profiler(ceilings=True, max_steps=None)
             profiler.attach()

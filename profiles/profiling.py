@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from profiles import provenance
-from profiles.devices import Device
-from profiles.measure import backends
-from profiles.measure.ahead import Ahead
-from profiles.measure.batches import FitData
-from profiles.measure.measure import measure_samples
-from profiles.measure.schedule import ROUNDS
-from profiles.measure.windows import Windows
-from profiles.remedies import Need, Trial, gains_of
-from profiles.remedies.data import Data
-from profiles.remedies.fit_data import data_of, measure_with
-from profiles.remedies.turns import Measure
-from profiles.report.document import Document, now
-from profiles.report.measurements import (
+from unstall.profiles import provenance
+from unstall.profiles.devices import Device
+from unstall.profiles.measure import backends
+from unstall.profiles.measure.ahead import Ahead
+from unstall.profiles.measure.batches import FitData
+from unstall.profiles.measure.measure import measure_samples
+from unstall.profiles.measure.schedule import ROUNDS
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies import Need, Trial, gains_of
+from unstall.profiles.remedies.data import Data
+from unstall.profiles.remedies.fit_data import data_of, measure_with
+from unstall.profiles.remedies.turns import Measure
+from unstall.profiles.report.document import Document, now
+from unstall.profiles.report.measurements import (
     CALL,
     Measurement,
     MeasurementDocument,
@@ -29,17 +29,17 @@ from profiles.report.measurements import (
     derive,
     unlisted_dataset,
 )
-from profiles.report.notebook import Shown
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict
-from profiles.script import BUDGET_S
-from profiles.script.random_states import random_states_put_back
-from profiles.script.report import with_facts_of
-from profiles.script.trying import with_trial
-from profiles.stages.ahead import ahead_of
-from profiles.stages.take_apart import stages_and_lines
-from profiles.stages.tf_graph import CutError
-from profiles.statistics import Interval
+from unstall.profiles.report.notebook import Shown
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import Verdict
+from unstall.profiles.script import BUDGET_S
+from unstall.profiles.script.random_states import random_states_put_back
+from unstall.profiles.script.report import with_facts_of
+from unstall.profiles.script.trying import with_trial
+from unstall.profiles.stages.ahead import ahead_of
+from unstall.profiles.stages.take_apart import stages_and_lines
+from unstall.profiles.stages.tf_graph import CutError
+from unstall.profiles.statistics import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from profiles.gate.decision import Decision
+    from unstall.profiles.gate.decision import Decision
 
 _MARKER = (
     "images_per_sec(at_least=None, anchor='decode', baseline=None, threshold=0.1): what the fixture of that name "
@@ -86,7 +86,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def _decide(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) -> Decision:
-    from profiles.gate import rates
+    from unstall.profiles.gate import rates
 
     if "at_least" in demands:
         return rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiles.machine.strain import Strain
+from unstall.profiles.machine.strain import Strain
 
 # What is repeated in each window:
 #   resident  a training step on one batch that lies on the device

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from profiles.machine.mounts import Storage
-from profiles.unit import Unit
+from unstall.profiles.machine.mounts import Storage
+from unstall.profiles.unit import Unit
 
 # The CPU times of the stages must sum to the loader's CPU time within this ratio. Source: the design of this project.
 UNEXPLAINED_RATIO = 0.10

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from profiles import script
-from profiles.report.measurements import MeasurementDocument
-from profiles.report.notebook import Shown
-from profiles.script.loop_sources import AnyData, Batches
-from profiles.script.loops import Loops
-from profiles.script.report import report_on
+from unstall.profiles import script
+from unstall.profiles.report.measurements import MeasurementDocument
+from unstall.profiles.report.notebook import Shown
+from unstall.profiles.script.loop_sources import AnyData, Batches
+from unstall.profiles.script.loops import Loops
+from unstall.profiles.script.report import report_on
 
 Batch = TypeVar("Batch")
 

@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from pipeline.sources import photographs
-from profiles.provenance import version_of
+from unstall.pipeline.sources import photographs
+from unstall.profiles.provenance import version_of
 
 # TensorFlow reads WebP since 2.20, and OpenCV GIF since 4.12. The version is read without importing TensorFlow, because
 # children that must not have TensorFlow import this module, too.

@@ -13,124 +13,124 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.plan import Asked as AccuracyAsked
-from benchmarks.accuracy.plan import Run
-from benchmarks.accuracy.report import AccuracyDocument
-from benchmarks.accuracy.samples import EndedRun, ScriptCount, TestedPass, Trained
-from benchmarks.accuracy.samples import Measurements as AccuracyMeasurements
-from benchmarks.augmentation.libraries import LIBRARIES
-from benchmarks.augmentation.libraries import Subject as AugmentationSubject
-from benchmarks.augmentation.measure import png_of
-from benchmarks.augmentation.operations import OPERATIONS
-from benchmarks.augmentation.plan import Asked as AugmentationAsked
-from benchmarks.augmentation.results import AugmentationDocument
-from benchmarks.augmentation.samples import MeasuredAugmentation
-from benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
-from benchmarks.augmentation.samples import Sample as AugmentationSample
-from benchmarks.capacity.plan import Asked as CapacityAsked
-from benchmarks.capacity.results import CapacityDocument
-from benchmarks.capacity.samples import Measurements as CapacityMeasurements
-from benchmarks.devices.experiments import Case, Experiment, arrays
-from benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
-from benchmarks.devices.fewer_bits.results import FewerBitsDocument
-from benchmarks.devices.fewer_bits.samples import MeasuredWay
-from benchmarks.devices.fewer_bits.samples import Measurements as BitsMeasurements
-from benchmarks.devices.fewer_bits.samples import Window as BitsWindow
-from benchmarks.devices.findings import swept_of
-from benchmarks.devices.flops import Work
-from benchmarks.devices.peak import Peak
-from benchmarks.devices.plan import Sweep, parser, read_plan
-from benchmarks.devices.report import DevicesDocument
-from benchmarks.devices.report import Measurements as DevicesMeasurements
-from benchmarks.devices.results import USED, CaseResult, case_result_of
-from benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
-from benchmarks.doctor.plan import Asked as DoctorAsked
-from benchmarks.doctor.report import DoctorDocument
-from benchmarks.doctor.results import Examination, ExaminedFile, Finding
-from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
-from benchmarks.gate.results import CheckDocument as GateCheckDocument
-from benchmarks.gate.results import ComparisonsDocument, baseline_of
-from benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
-from benchmarks.gate.samples import CheckSamples as GateCheckSamples
-from benchmarks.gate.samples import Measurement as GateMeasurement
-from benchmarks.peers.catalogue import Peer
-from benchmarks.peers.plan import Asked as PeersAsked
-from benchmarks.peers.results import PeersDocument
-from benchmarks.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
-from benchmarks.peers.samples import Measurements as PeersMeasurements
-from benchmarks.peers.samples import Sample as PeerSample
-from benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
-from benchmarks.scaleout.check.plan import CheckedPool
-from benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
-from benchmarks.scaleout.check.samples import CheckSamples as PoolsSamples
-from benchmarks.scaleout.check.samples import MeasuredPool, PoolRound, PoolWindow
-from benchmarks.scaleout.model import Hosts
-from benchmarks.scaleout.plan import Asked as ScaleoutAsked
-from benchmarks.scaleout.results import ScaleoutDocument
-from benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
-from benchmarks.scaleout.samples import Measurements as ScaleoutMeasurements
-from benchmarks.scaling.plan import Asked as ScalingAsked
-from benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
-from benchmarks.scaling.plan import Measurements as ScalingMeasurements
-from benchmarks.scaling.report import ScalingDocument
-from benchmarks.scripts.plan import Asked as ScriptsAsked
-from benchmarks.scripts.plan import Script
-from benchmarks.scripts.results import ScriptsDocument
-from benchmarks.scripts.samples import Advice as ScriptAdvice
-from benchmarks.scripts.samples import Samples as ScriptsSamples
-from benchmarks.scripts.samples import ScriptRun, ScriptSamples, Tried
-from benchmarks.service.faults.plan import OURS, FaultsAsked
-from benchmarks.service.faults.plan import Case as FaultCase
-from benchmarks.service.faults.results import FaultsDocument
-from benchmarks.service.faults.samples import FaultSample, FaultSamples
-from benchmarks.service.plan import Asked as ServiceAsked
-from benchmarks.service.results import ServiceDocument
-from benchmarks.service.samples import MeasuredService, WorkerWindow
-from benchmarks.service.samples import Measurements as ServiceMeasurements
-from benchmarks.service.samples import Window as ServiceWindow
-from benchmarks.trainers.plan import Asked as TrainersAsked
-from benchmarks.trainers.results import TrainersDocument
-from benchmarks.trainers.samples import MeasuredTrainers, ProcessEpoch
-from benchmarks.trainers.samples import Measurements as TrainersMeasurements
-from benchmarks.truth.plan import Asked as TruthAsked
-from benchmarks.truth.results import TruthDocument
-from benchmarks.truth.samples import Attempt, Figure, Group
-from benchmarks.truth.samples import Case as TruthCase
-from benchmarks.truth.samples import Measurements as TruthMeasurements
-from benchmarks.tune.check.results import CheckDocument
-from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
-from benchmarks.tune.exactness import Exactness
-from benchmarks.tune.own.report import AdviceDocument
-from benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
-from benchmarks.tune.plan import Asked as SearchAsked
-from benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
-from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples
-from benchmarks.tune.samples import Subject as PipelineSubject
-from pipeline.address import NO_SERVICE
-from pipeline.config import PipelineConfig
-from pipeline.cost_model import Consumer, Prediction, StageCost
-from pipeline.service.account import Account, WorkerFacts
-from pipeline.variants import VARIANTS
-from profiles.devices import CPU, Device, parse_device
-from profiles.gate import RECORDED, Invariants
-from profiles.machine.page_cache import StorageRates
-from profiles.machine.telemetry import Mark, Trace
-from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried
-from profiles.remedies.remedy import Effect
-from profiles.remedies.trial import Contender
-from profiles.report.document import SCHEMA_VERSION, Document, LeftOut
-from profiles.report.files import to_json
-from profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
-from profiles.report.measurements import Measurement as SubjectMeasurement
-from profiles.report.measurements import Plan as MeasurementPlan
-from profiles.results.attribution import Attribution
-from profiles.results.parts import PARTS, Parts
-from profiles.results.result import Result, summarise
-from profiles.results.subject import Subject
-from profiles.results.verdict import judge
-from profiles.samples import Sample
-from profiles.script.epochs import EpochRecord
-from profiles.stage_table import Stage, StageTable, tail_of
+from unstall.benchmarks.accuracy.plan import Asked as AccuracyAsked
+from unstall.benchmarks.accuracy.plan import Run
+from unstall.benchmarks.accuracy.report import AccuracyDocument
+from unstall.benchmarks.accuracy.samples import EndedRun, ScriptCount, TestedPass, Trained
+from unstall.benchmarks.accuracy.samples import Measurements as AccuracyMeasurements
+from unstall.benchmarks.augmentation.libraries import LIBRARIES
+from unstall.benchmarks.augmentation.libraries import Subject as AugmentationSubject
+from unstall.benchmarks.augmentation.measure import png_of
+from unstall.benchmarks.augmentation.operations import OPERATIONS
+from unstall.benchmarks.augmentation.plan import Asked as AugmentationAsked
+from unstall.benchmarks.augmentation.results import AugmentationDocument
+from unstall.benchmarks.augmentation.samples import MeasuredAugmentation
+from unstall.benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
+from unstall.benchmarks.augmentation.samples import Sample as AugmentationSample
+from unstall.benchmarks.capacity.plan import Asked as CapacityAsked
+from unstall.benchmarks.capacity.results import CapacityDocument
+from unstall.benchmarks.capacity.samples import Measurements as CapacityMeasurements
+from unstall.benchmarks.devices.experiments import Case, Experiment, arrays
+from unstall.benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
+from unstall.benchmarks.devices.fewer_bits.results import FewerBitsDocument
+from unstall.benchmarks.devices.fewer_bits.samples import MeasuredWay
+from unstall.benchmarks.devices.fewer_bits.samples import Measurements as BitsMeasurements
+from unstall.benchmarks.devices.fewer_bits.samples import Window as BitsWindow
+from unstall.benchmarks.devices.findings import swept_of
+from unstall.benchmarks.devices.flops import Work
+from unstall.benchmarks.devices.peak import Peak
+from unstall.benchmarks.devices.plan import Sweep, parser, read_plan
+from unstall.benchmarks.devices.report import DevicesDocument
+from unstall.benchmarks.devices.report import Measurements as DevicesMeasurements
+from unstall.benchmarks.devices.results import USED, CaseResult, case_result_of
+from unstall.benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
+from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
+from unstall.benchmarks.doctor.report import DoctorDocument
+from unstall.benchmarks.doctor.results import Examination, ExaminedFile, Finding
+from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from unstall.benchmarks.gate.results import CheckDocument as GateCheckDocument
+from unstall.benchmarks.gate.results import ComparisonsDocument, baseline_of
+from unstall.benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
+from unstall.benchmarks.gate.samples import CheckSamples as GateCheckSamples
+from unstall.benchmarks.gate.samples import Measurement as GateMeasurement
+from unstall.benchmarks.peers.catalogue import Peer
+from unstall.benchmarks.peers.plan import Asked as PeersAsked
+from unstall.benchmarks.peers.results import PeersDocument
+from unstall.benchmarks.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
+from unstall.benchmarks.peers.samples import Measurements as PeersMeasurements
+from unstall.benchmarks.peers.samples import Sample as PeerSample
+from unstall.benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
+from unstall.benchmarks.scaleout.check.plan import CheckedPool
+from unstall.benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
+from unstall.benchmarks.scaleout.check.samples import CheckSamples as PoolsSamples
+from unstall.benchmarks.scaleout.check.samples import MeasuredPool, PoolRound, PoolWindow
+from unstall.benchmarks.scaleout.model import Hosts
+from unstall.benchmarks.scaleout.plan import Asked as ScaleoutAsked
+from unstall.benchmarks.scaleout.results import ScaleoutDocument
+from unstall.benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
+from unstall.benchmarks.scaleout.samples import Measurements as ScaleoutMeasurements
+from unstall.benchmarks.scaling.plan import Asked as ScalingAsked
+from unstall.benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
+from unstall.benchmarks.scaling.plan import Measurements as ScalingMeasurements
+from unstall.benchmarks.scaling.report import ScalingDocument
+from unstall.benchmarks.scripts.plan import Asked as ScriptsAsked
+from unstall.benchmarks.scripts.plan import Script
+from unstall.benchmarks.scripts.results import ScriptsDocument
+from unstall.benchmarks.scripts.samples import Advice as ScriptAdvice
+from unstall.benchmarks.scripts.samples import Samples as ScriptsSamples
+from unstall.benchmarks.scripts.samples import ScriptRun, ScriptSamples, Tried
+from unstall.benchmarks.service.faults.plan import OURS, FaultsAsked
+from unstall.benchmarks.service.faults.plan import Case as FaultCase
+from unstall.benchmarks.service.faults.results import FaultsDocument
+from unstall.benchmarks.service.faults.samples import FaultSample, FaultSamples
+from unstall.benchmarks.service.plan import Asked as ServiceAsked
+from unstall.benchmarks.service.results import ServiceDocument
+from unstall.benchmarks.service.samples import MeasuredService, WorkerWindow
+from unstall.benchmarks.service.samples import Measurements as ServiceMeasurements
+from unstall.benchmarks.service.samples import Window as ServiceWindow
+from unstall.benchmarks.trainers.plan import Asked as TrainersAsked
+from unstall.benchmarks.trainers.results import TrainersDocument
+from unstall.benchmarks.trainers.samples import MeasuredTrainers, ProcessEpoch
+from unstall.benchmarks.trainers.samples import Measurements as TrainersMeasurements
+from unstall.benchmarks.truth.plan import Asked as TruthAsked
+from unstall.benchmarks.truth.results import TruthDocument
+from unstall.benchmarks.truth.samples import Attempt, Figure, Group
+from unstall.benchmarks.truth.samples import Case as TruthCase
+from unstall.benchmarks.truth.samples import Measurements as TruthMeasurements
+from unstall.benchmarks.tune.check.results import CheckDocument
+from unstall.benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
+from unstall.benchmarks.tune.exactness import Exactness
+from unstall.benchmarks.tune.own.report import AdviceDocument
+from unstall.benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
+from unstall.benchmarks.tune.plan import Asked as SearchAsked
+from unstall.benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
+from unstall.benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples
+from unstall.benchmarks.tune.samples import Subject as PipelineSubject
+from unstall.pipeline.address import NO_SERVICE
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.cost_model import Consumer, Prediction, StageCost
+from unstall.pipeline.service.account import Account, WorkerFacts
+from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.devices import CPU, Device, parse_device
+from unstall.profiles.gate import RECORDED, Invariants
+from unstall.profiles.machine.page_cache import StorageRates
+from unstall.profiles.machine.telemetry import Mark, Trace
+from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried
+from unstall.profiles.remedies.remedy import Effect
+from unstall.profiles.remedies.trial import Contender
+from unstall.profiles.report.document import SCHEMA_VERSION, Document, LeftOut
+from unstall.profiles.report.files import to_json
+from unstall.profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
+from unstall.profiles.report.measurements import Measurement as SubjectMeasurement
+from unstall.profiles.report.measurements import Plan as MeasurementPlan
+from unstall.profiles.results.attribution import Attribution
+from unstall.profiles.results.parts import PARTS, Parts
+from unstall.profiles.results.result import Result, summarise
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.results.verdict import judge
+from unstall.profiles.samples import Sample
+from unstall.profiles.script.epochs import EpochRecord
+from unstall.profiles.stage_table import Stage, StageTable, tail_of
 
 PROVENANCE: Mapping[str, Any] = {
     "cpu": "a processor",
@@ -199,7 +199,7 @@ def unit(images: np.ndarray) -> np.ndarray:
 
 
 def build_fed(config, source, epochs: int = 1) -> list[tuple[np.ndarray, np.ndarray]]:
-    from pipeline import build
+    from unstall.pipeline import build
 
     with build(config, source) as loader:
         return [whole(batches) for batches in fed(loader.data, epochs)]
@@ -1528,8 +1528,8 @@ def build(classes):
 """
 
 _SHORT = """
-from benchmarks.lab import session
-from profiles.stages import python_stages, tf_stages
+from unstall.benchmarks.lab import session
+from unstall.profiles.stages import python_stages, tf_stages
 
 session.epochs_for = lambda warmup: 1
 session.steps_for = lambda trial: 15

@@ -22,11 +22,11 @@ import psutil
 import pytest
 
 import unstall
-from benchmarks.lab.command import Command
-from benchmarks.lab.show import _Kinds
-from profiles.report import Document, Kind, load, write
-from profiles.text import Terminal
-from tests import PROJECT_ROOT
+from tests import INSTALLED, PROJECT_ROOT
+from unstall.benchmarks.lab.command import Command
+from unstall.benchmarks.lab.show import _Kinds
+from unstall.profiles.report import Document, Kind, load, write
+from unstall.profiles.text import Terminal
 
 # Seconds that processes may take to disappear after they, or their parents, have ended.
 GONE_S = 5
@@ -117,7 +117,7 @@ def run_python(folder: pathlib.Path, *words: object, **environment: str) -> subp
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(INSTALLED), **environment},
         capture_output=True,
         text=True,
         timeout=300,

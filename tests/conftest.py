@@ -18,10 +18,14 @@ os.environ["GITHUB_ACTIONS"] = os.environ["GITHUB_STEP_SUMMARY"] = ""  # a run i
 
 import pytest
 
-from pipeline.sources import photographs
+import unstall
 from tests import PROJECT_ROOT
 from tests.checks import state
 from tests.planted import planted
+from unstall.pipeline.sources import photographs
+
+if unstall.HOME != PROJECT_ROOT:
+    pytest.exit(f"these tests are for {PROJECT_ROOT}, not for {unstall.HOME}: run python -m pytest in the checkout", 4)
 
 pytest_plugins = ["tests.claims", "tests.libraries"]
 
@@ -201,15 +205,15 @@ def examined(tmp_path_factory: pytest.TempPathFactory):
     Returns:
       The folder, the names of its files by kind; the doctor's exit code, document, printed text, and output folder.
     """
-    from benchmarks.doctor import __main__ as doctor
     from tests import bad_files
+    from unstall.benchmarks.doctor import __main__ as doctor
 
     root, out = tmp_path_factory.mktemp("bad") / "photos", tmp_path_factory.mktemp("out")
     names = bad_files.write_all(root)
     before = state(root)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
         patch.setenv("COLUMNS", "80")
-        patch.setattr("benchmarks.doctor.measure.usable_cores", lambda: 1.0)  # one child: each loads TensorFlow
+        patch.setattr("unstall.benchmarks.doctor.measure.usable_cores", lambda: 1.0)  # one child: each loads TensorFlow
         code = doctor.main(["--data", str(root), "--out", str(out)])
     assert state(root) == before, "the doctor changed something"
     return root, names, code, json.loads((out / "results.json").read_text()), printed.getvalue(), out

@@ -10,17 +10,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from benchmarks.accuracy.samples import Order, State
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.child import JobRefused
-from benchmarks.lab.rounds import Turn
-from benchmarks.lab.serve import one_line
-from benchmarks.lab.session import Job, JobFacts, ModelFacts
-from benchmarks.tune.results import AUTOTUNE
-from pipeline.sources.folder import from_folder
-from profiles import clock
-from profiles.devices import Device
-from profiles.machine.page_cache import StorageRates
 from tests.builders import (
     BACKENDS,
     MS,
@@ -33,6 +22,17 @@ from tests.builders import (
     an_epoch,
     some_facts,
 )
+from unstall.benchmarks.accuracy.samples import Order, State
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.child import JobRefused
+from unstall.benchmarks.lab.rounds import Turn
+from unstall.benchmarks.lab.serve import one_line
+from unstall.benchmarks.lab.session import Job, JobFacts, ModelFacts
+from unstall.benchmarks.tune.results import AUTOTUNE
+from unstall.pipeline.sources.folder import from_folder
+from unstall.profiles import clock
+from unstall.profiles.devices import Device
+from unstall.profiles.machine.page_cache import StorageRates
 
 
 class FakeClock:
@@ -262,7 +262,7 @@ class GateChildHere:
         self._subject, self._setting = subject, setting
 
     def ask(self, method, windows, anchored, inspected, *, timeout_s):
-        from benchmarks.gate.child import measure  # loads TensorFlow
+        from unstall.benchmarks.gate.child import measure  # loads TensorFlow
 
         try:
             here = self._subject.root  # not the checkout of the tests, whose modules are loaded here

@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from pipeline import PipelineConfig, from_folder
-from pipeline.prepared import copies
-from pipeline.prepared.index import open_prepared
-from pipeline.prepared.write import materialize
-from pipeline.sources.source import ImageSource
 from tests import PROJECT_ROOT
+from unstall.pipeline import PipelineConfig, from_folder
+from unstall.pipeline.prepared import copies
+from unstall.pipeline.prepared.index import open_prepared
+from unstall.pipeline.prepared.write import materialize
+from unstall.pipeline.sources.source import ImageSource
 
 FOLDER = PROJECT_ROOT / "tests" / "golden" / "pixels"
 GOLDEN = FOLDER / "pixels.json"

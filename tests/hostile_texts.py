@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import from_arrays
-from pipeline.sources.source import ImageSource, Skipped
-from profiles.text import printable
+from unstall.pipeline import from_arrays
+from unstall.pipeline.sources.source import ImageSource, Skipped
+from unstall.profiles.text import printable
 
 PAYLOADS = {
     "script": "<script>document.title='pwned'</script>",

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.devices import Device, parse_device
-from profiles.measure.measure import measure_samples
-from profiles.measure.schedule import ROUNDS
-from profiles.results.result import Result, summarise
-from profiles.statistics import median
 from tests.builders import MS
+from unstall.profiles.devices import Device, parse_device
+from unstall.profiles.measure.measure import measure_samples
+from unstall.profiles.measure.schedule import ROUNDS
+from unstall.profiles.results.result import Result, summarise
+from unstall.profiles.statistics import median
 
 # Marks tests that compare a measured figure with planted times. Beside others such a test may fail by accident, so that
 # only one that also fails three times alone, with a pause before each, has failed. A figure that is not there is no

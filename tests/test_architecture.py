@@ -6,8 +6,10 @@ Over 400 lines, because all rules read the same list of imports, which is made o
 from __future__ import annotations
 
 import ast
+import configparser
 import functools
 import graphlib
+import importlib
 import os
 import re
 import subprocess
@@ -18,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
 from tests.checks import INDEPENDENT, OURS, in_forks
+from unstall.benchmarks.cli import VERBS
 
 FRAMEWORKS = {"tensorflow", "tensorflow_datasets", "keras", "jax", "torch", "cv2", "albumentations"}
 # Other loaders' libraries, and NVIDIA's: they are optional, so that modules import them late.
@@ -62,8 +64,8 @@ class Import:
 
 
 def modules() -> dict[str, Path]:
-    """Returns all of our modules by their dotted names; a package has the name of its folder."""
-    paths = {"unstall": PROJECT_ROOT / "unstall.py"}
+    """Returns all of our modules by their dotted names below `unstall`; a package has the name of its folder."""
+    paths = {"unstall": PROJECT_ROOT / "unstall" / "__init__.py"}
     for package in sorted(OURS):
         for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
             parts = path.relative_to(PROJECT_ROOT).with_suffix("").parts
@@ -99,18 +101,22 @@ def imports_in(tree: ast.Module) -> Iterator[Import]:
 
 
 def names_of(node: ast.AST) -> list[str]:
-    """Returns the modules that a statement or a call imports."""
+    """Returns the modules that a statement or a call imports; ours without the `unstall` before them."""
     if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
+        return [below_unstall(alias.name) for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.level == 0:
-        inner = [f"{node.module}.{alias.name}" for alias in node.names]
+        inner = [below_unstall(f"{node.module}.{alias.name}") for alias in node.names]
         submodules = [name for name in inner if name in MODULES]
-        return [*submodules, *([node.module or ""] if len(submodules) < len(inner) else [])]
+        return [*submodules, *([below_unstall(node.module or "")] if len(submodules) < len(inner) else [])]
     if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
             return [node.args[0].value]
     return []
+
+
+def below_unstall(name: str) -> str:
+    return name.removeprefix("unstall.")
 
 
 def first(name: str) -> str:
@@ -153,9 +159,10 @@ def loads_a_framework(name: str) -> bool:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import models.network as m", {"models.network"}),
-        ("from pipeline import config, build", {"pipeline.config", "pipeline"}),
-        ("def f():\n    from pipeline.config import x", {"pipeline.config"}),
+        ("import unstall.models.network as m", {"models.network"}),
+        ("from unstall.pipeline import config, build", {"pipeline.config", "pipeline"}),
+        ("from unstall import profiles", {"profiles"}),
+        ("def f():\n    from unstall.pipeline.config import x", {"pipeline.config"}),
         ("import importlib\nimportlib.import_module('profiles.clock')", {"importlib", "profiles.clock"}),
         ("if TYPE_CHECKING:\n    import keras", {"keras"}),
         ("from . import models", set()),
@@ -291,6 +298,47 @@ def test_every_module_that_is_named_is_there():
         assert not name or name in defined, text
 
 
+@pytest.mark.parametrize("folder", [*sorted(OURS), "unstall", "tests", ".ci", "docs"])
+def test_no_file_imports_a_name_of_ours_without_unstall(folder):
+    """In a checkout it would load a second copy; installed, there is none, or it is the user's own."""
+    files = sorted((PROJECT_ROOT / folder).rglob("*.py"))
+    short = {
+        f"{path.relative_to(PROJECT_ROOT)}:{node.lineno} {name}"
+        for path in files
+        for node in ast.walk(tree_of(path))
+        for name in short_names(node)
+    }
+    assert short == set()
+
+
+def short_names(node: ast.AST) -> list[str]:
+    """Returns the modules of ours that a statement imports without the `unstall` before them."""
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    else:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+    return [name for name in names if first(name) in OURS]
+
+
+def test_a_short_import_is_seen():
+    code = "import models\nfrom profiles.clock import now_ns\nimport unstall.models\nfrom unstall.models import MODELS"
+    assert [name for node in ast.walk(ast.parse(code)) for name in short_names(node)] == ["models", "profiles.clock"]
+
+
+def test_mypy_checks_every_file():
+    """It does not follow the `__path__` of a checkout: a folder of links shows it the package as it is installed."""
+    from mypy.modulefinder import FindModuleCache, SearchPaths
+    from mypy.options import Options
+
+    config = configparser.ConfigParser()
+    config.read(PROJECT_ROOT / "setup.cfg")
+    paths = SearchPaths((), (str(PROJECT_ROOT / config["mypy"]["mypy_path"]),), (), ())
+    checked = FindModuleCache(paths, None, Options()).find_modules_recursive(config["mypy"]["packages"])
+    files = [path for folder in ("unstall", *OURS) for path in (PROJECT_ROOT / folder).rglob("*.py")]
+    found = [Path(source.path or "").resolve() for source in checked]
+    assert sorted(path for path in found if path.suffix == ".py") == sorted(files)
+
+
 def test_no_import_is_relative():
     """The rules above would not see relative imports."""
     relative = [
@@ -379,7 +427,6 @@ def test_imports_stand_at_the_top_unless_they_load_a_framework():
 
 # Modules that import something late though it loads no framework: what they may import so, and why.
 LATE = {
-    "benchmarks.gate.child": ({"pipeline", "models"}, "those of the checkout that is measured"),
     "models.__main__": ({"models"}, "the verb that was asked for"),
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
     "pipeline.commands.cache": ({"rich"}, "the table, for more than --help"),
@@ -463,11 +510,11 @@ LIGHT = (
 def test_importing_these_modules_imports_no_framework():
     """One process imports all of them; if a framework is loaded, `frameworks_of` tells by which."""
     assert {name: frameworks_of()[name] for name in LIGHT if frameworks_of()[name]} == {}
-    assert loaded_by("\n".join(f"import {name}" for name in LIGHT)) == []
+    assert loaded_by("\n".join(f"import unstall.{name}" for name in LIGHT)) == []
 
 
 def test_batches_for_a_loop_in_python_need_no_tensorflow():
-    assert loaded_by("from pipeline import PythonBatches") == ["cv2"]
+    assert loaded_by("from unstall.pipeline import PythonBatches") == ["cv2"]
 
 
 def test_profiles_imports_no_framework_but_keras_into_a_users_process():
@@ -515,7 +562,7 @@ REFUSED = {
 
 HELPS_AND_REFUSES = """
 import importlib
-main = getattr(importlib.import_module({module!r}), {name!r})
+main = getattr(importlib.import_module("unstall." + {module!r}), {name!r})
 for words, expected in ((["--help"], 0), ({refused!r}, 2), ({refused!r} + ["--json"], 2)):
     try:
         code = main(words)
@@ -575,14 +622,14 @@ def test_one_module_of_a_package_reads_the_time_and_none_reads_a_clock_that_jump
 def test_everything_that_a_package_names_is_there(package):
     folders = [name for name, path in MODULES.items() if path.name == "__init__.py" and first(name) == package]
     for name in folders:
-        module = __import__(name, fromlist=["x"])
+        module = importlib.import_module(f"unstall.{name}")
         assert [public for public in getattr(module, "__all__", ()) if not hasattr(module, public)] == [], name
 
 
 def test_a_name_that_the_pipeline_package_has_not_is_refused():
-    import pipeline
+    from unstall import pipeline
 
-    with pytest.raises(AttributeError, match="module 'pipeline' has no attribute 'biuld'"):
+    with pytest.raises(AttributeError, match=r"module 'unstall\.pipeline' has no attribute 'biuld'"):
         pipeline.biuld  # noqa: B018
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import profiles
-from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
+from unstall import profiles
+from unstall.benchmarks.cli import VERBS
 
 DOCUMENTS = [PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").glob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -18,15 +18,15 @@ from typing import Any
 import keras
 import pytest
 
-from benchmarks.doctor import measure as doctor_measure
-from benchmarks.gate import measure as gate_measure
-from benchmarks.gate.samples import Process
-from benchmarks.train import session as train_session
-from pipeline.commands import materialize as materialize_command
-from pipeline.prepared.write import materialize
-from profiles.gate import Invariants
-from tests import PROJECT_ROOT
+from tests import INSTALLED
 from tests.checks import state
+from unstall.benchmarks.doctor import measure as doctor_measure
+from unstall.benchmarks.gate import measure as gate_measure
+from unstall.benchmarks.gate.samples import Process
+from unstall.benchmarks.train import session as train_session
+from unstall.pipeline.commands import materialize as materialize_command
+from unstall.pipeline.prepared.write import materialize
+from unstall.profiles.gate import Invariants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ def test_a_signal_in_the_midst_leaves_nothing_and_is_one_line(
 # These two leave signals to Python: the one writes nothing, the other runs somebody's script. So each has a process.
 PREDICTS = """
 import os, sys
-from models import predict
+from unstall.models import predict
 predict.check_file = predict.import_keras = predict.open_finished = lambda *_: None
 predict.classify = lambda *_: os.kill(os.getpid(), {number})
 sys.exit(predict.main(["a.keras", "1.png"]))
@@ -233,8 +233,8 @@ def test_a_signal_that_python_answers_leaves_nothing(name: str, number: int, fol
     before = state(folder)
     words = ["-c", PREDICTS.format(number=int(number))] if name == "predict" else []
     ended = subprocess.run(
-        [sys.executable, *(words or ["-m", "profiles", "--out", "out", "script.py"])],
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        [sys.executable, *(words or ["-m", "unstall", "profile", "--out", "out", "script.py"])],
+        env={**os.environ, "PYTHONPATH": str(INSTALLED), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -36,7 +36,7 @@ def test_the_command_that_it_shows_measures_writes_and_is_shown_again(tmp_path: 
     content = json.loads((tmp_path / "out" / "results.json").read_text())
     assert content["complete"] and min(content["samples"]["naps_ns"]) >= 20_000_000
     assert (tmp_path / "out" / "report.html").is_file()
-    show = "from nap import KIND; from profiles.report import show; show.main(['show', 'out'], {'nap': KIND})"
+    show = "from nap import KIND; from unstall.profiles.report import show; show.main(['show', 'out'], {'nap': KIND})"
     assert nap(tmp_path, "-c", show).stdout.splitlines() == [first]
     second = nap(tmp_path, "nap.py", "--out", "out")
     assert second.returncode == 2 and "holds results.json already" in second.stderr

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiles.magic import load, run_watched
 from tests import PROJECT_ROOT
 from tests.checks import SHORTEN, run_python
 from tests.planted import planted
+from unstall.profiles.magic import load, run_watched
 
 pytestmark = pytest.mark.long
 
@@ -75,7 +75,7 @@ def test_what_a_cell_raises_is_raised_and_nothing_is_watched_any_more() -> None:
 def test_the_magic_is_registered_and_runs_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
 
-    from profiles.script import ceilings
+    from unstall.profiles.script import ceilings
 
     monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
     monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)

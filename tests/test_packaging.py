@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
 from tests.checks import OURS, in_forks
+from unstall.benchmarks.cli import VERBS
 
 pytestmark = pytest.mark.long
 
-BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "unstall.py", *sorted(OURS))
+FOLDERS = ("unstall", *sorted(OURS))
+BUILT_FROM = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE", *FOLDERS)
 NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 
 
@@ -80,13 +81,14 @@ def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel)
     with zipfile.ZipFile(wheel) as file:
         held = {name for name in file.namelist() if ".dist-info/" not in name}
     ours = {
-        path.relative_to(PROJECT_ROOT).as_posix()
-        for package in OURS
-        for path in (PROJECT_ROOT / package).rglob("*")
+        (
+            path.relative_to(PROJECT_ROOT / "unstall") if folder == "unstall" else path.relative_to(PROJECT_ROOT)
+        ).as_posix()
+        for folder in FOLDERS
+        for path in (PROJECT_ROOT / folder).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    assert held == {"unstall.py", *ours}
-    assert {f"{package}/py.typed" for package in OURS} <= held
+    assert held == {f"unstall/{name}" for name in ours}
     assert {Path(name).suffix for name in ours} == {".py", ".j2", ".js", ".typed"}
 
 
@@ -103,7 +105,7 @@ def test_the_wheel_brings_the_console_script_and_the_pytest_plugin(wheel):
 
 
 def test_it_is_the_wheel_that_runs(installed, empty):
-    code = "\n".join([*(f"import {name}; print({name}.__file__)" for name in sorted(OURS))])
+    code = "\n".join([*(f"from unstall import {name}; print({name}.__file__)" for name in sorted(OURS))])
     files = run([installed / "python", "-c", code], cwd=empty).split()
     assert len(files) == 4 and all(Path(file).is_relative_to(installed.parent) for file in files)
 
@@ -134,7 +136,7 @@ def test_every_verb_answers_for_help(verb, helped):
 def test_the_main_job_measures_and_leaves_its_report(installed, empty):
     words = ["--data", "generated:16", "--variants", "py-dataset", "--rounds", "1", "--device", "emulated:20000"]
     words += ["--batch-size", "2", "--out", "out"]
-    output = run([installed / "python", "-m", "benchmarks.pipeline", *words], cwd=empty)
+    output = run([installed / "python", "-m", "unstall", "pipeline", *words], cwd=empty)
     assert "py-dataset" in output
     document = json.loads((empty / "out" / "results.json").read_text())
     assert [result["variant"] for result in document["results"]] == ["py-dataset"]

@@ -14,31 +14,31 @@ from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import script_ops
 
-import profiles
-from benchmarks.lab.backend import Refused
-from benchmarks.tune.own.child import UserPipeline
-from models import ModelError
-from models.saved import foreign_layers
-from profiles.gate import unread_stages
-from profiles.gate.feed import Feed
-from profiles.gate.inspection import inspect
-from profiles.measure import schedule
-from profiles.measure.windows import Windows
-from profiles.remedies.room import Room
-from profiles.report.measurements import derive
-from profiles.script import ceilings
-from profiles.script.callback import WatchCallback
-from profiles.script.ceilings import NotPossible, measure_ceilings, put_back
-from profiles.script.epochs import IteratorCount
-from profiles.script.profiler import Profiler
-from profiles.script.report import report_on
-from profiles.script.stages import with_stages
-from profiles.stages import CutError, lines, random_before_cache, tf_stages
-from profiles.stages.take_apart import stage_table, stages_and_lines
-from profiles.stages.tf_graph import functions_of, upstream
-from profiles.unit import IMAGE
 from tests.checks import details_of
 from tests.planted import IMAGES, a_batch, a_model, emulated, tensorflow_only
+from unstall import profiles
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.tune.own.child import UserPipeline
+from unstall.models import ModelError
+from unstall.models.saved import foreign_layers
+from unstall.profiles.gate import unread_stages
+from unstall.profiles.gate.feed import Feed
+from unstall.profiles.gate.inspection import inspect
+from unstall.profiles.measure import schedule
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.report.measurements import derive
+from unstall.profiles.script import ceilings
+from unstall.profiles.script.callback import WatchCallback
+from unstall.profiles.script.ceilings import NotPossible, measure_ceilings, put_back
+from unstall.profiles.script.epochs import IteratorCount
+from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.script.report import report_on
+from unstall.profiles.script.stages import with_stages
+from unstall.profiles.stages import CutError, lines, random_before_cache, tf_stages
+from unstall.profiles.stages.take_apart import stage_table, stages_and_lines
+from unstall.profiles.stages.tf_graph import functions_of, upstream
+from unstall.profiles.unit import IMAGE
 
 pytestmark = tensorflow_only
 
@@ -248,7 +248,7 @@ def test_the_models_own_rate_is_said_to_be_unknown_without_the_registry(monkeypa
 
 def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
-    monkeypatch.setattr("profiles.script.ceilings.missing_to_put_back", lambda model: reason)
+    monkeypatch.setattr("unstall.profiles.script.ceilings.missing_to_put_back", lambda model: reason)
     profiler = Profiler(ceilings=True, max_steps=None)
     profiler.attach()
     try:
@@ -264,7 +264,9 @@ def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatc
 
 
 def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiles.script.stepper.iterator_count", lambda *_: IteratorCount(steps=4, images=None))
+    monkeypatch.setattr(
+        "unstall.profiles.script.stepper.iterator_count", lambda *_: IteratorCount(steps=4, images=None)
+    )
     model, watch = trained(steps_per_execution=4)
     assert "private" not in watch.why_unknown
     monkeypatch.delattr(model, "_loss_tracker")  # Keras' own `fit` needs it as well

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from benchmarks.cli import VERBS
 from tests import PROJECT_ROOT
+from unstall.benchmarks.cli import VERBS
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 

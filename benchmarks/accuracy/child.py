@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.samples import Order, ScriptCount, State, TestedPass, Trained
-from benchmarks.lab.backend import open_backend, tf_device
-from benchmarks.lab.serve import one_line
-from models import image_size, open_model
-from pipeline import ImageSource
-from profiles import Device
+from unstall.benchmarks.accuracy.samples import Order, ScriptCount, State, TestedPass, Trained
+from unstall.benchmarks.lab.backend import open_backend, tf_device
+from unstall.benchmarks.lab.serve import one_line
+from unstall.models import image_size, open_model
+from unstall.pipeline import ImageSource
+from unstall.profiles import Device
 
 # `look` answers after this long at the latest, even if nothing has changed.
 _TELL_S = 1.0
@@ -79,7 +79,7 @@ class RunSession:
     def _trained(self, order: Order) -> Trained:
         import keras
 
-        from benchmarks.lab.training import Evaluation, Pass, train
+        from unstall.benchmarks.lab.training import Evaluation, Pass, train
 
         backend = self.backend()
         keras.utils.set_random_seed(order.config.seed)  # both pipelines' networks begin with the same weights

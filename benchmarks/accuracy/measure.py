@@ -9,16 +9,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.accuracy.plan import RUNGS, Asked, Plan, Run
-from benchmarks.accuracy.report import AccuracyDocument
-from benchmarks.accuracy.samples import EndedRun, Measurements, Order, State, Trained
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import devices_here, new_log
-from benchmarks.lab.options import UserError
-from benchmarks.lab.photos import Splits, open_splits
-from benchmarks.lab.run import LabRun
-from profiles import Device, clock
-from profiles.report import LeftOut
+from unstall.benchmarks.accuracy.plan import RUNGS, Asked, Plan, Run
+from unstall.benchmarks.accuracy.report import AccuracyDocument
+from unstall.benchmarks.accuracy.samples import EndedRun, Measurements, Order, State, Trained
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused
+from unstall.benchmarks.lab.command import devices_here, new_log
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.photos import Splits, open_splits
+from unstall.benchmarks.lab.run import LabRun
+from unstall.profiles import Device, clock
+from unstall.profiles.report import LeftOut
 
 _LOG = "children.log"
 # In the child, a thread that does not train answers: a child that gives no answer for this long hangs.

@@ -7,14 +7,14 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, check_least, config_from_file, known_names
-from models import MODELS
-from pipeline import BASELINE, VARIANTS, PipelineConfig
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
-from profiles import Device
-from profiles.devices import parse_device
-from profiles.provenance import without_folder
+from unstall.benchmarks.lab.options import UserError, check_least, config_from_file, known_names
+from unstall.models import MODELS
+from unstall.pipeline import BASELINE, VARIANTS, PipelineConfig
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.profiles import Device
+from unstall.profiles.devices import parse_device
+from unstall.profiles.provenance import without_folder
 
 # Every rung is trained with every seed by both pipelines: two runs of a rung and seed differ in the pipeline alone.
 PIPELINES = ("generator", "tuned")

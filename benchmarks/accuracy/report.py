@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
-from benchmarks.accuracy.results import (
+from unstall.benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
+from unstall.benchmarks.accuracy.results import (
     VERDICTS,
     Cell,
     Difference,
@@ -22,11 +22,11 @@ from benchmarks.accuracy.results import (
     rung_results,
     scripts,
 )
-from benchmarks.accuracy.samples import Measurements, ScriptCount, Trained
-from benchmarks.lab.backend import named_backend
-from profiles.report import Document, Kind, charts, html
-from profiles.report.document import content_of
-from profiles.statistics import LEAST_ROUNDS
+from unstall.benchmarks.accuracy.samples import Measurements, ScriptCount, Trained
+from unstall.benchmarks.lab.backend import named_backend
+from unstall.profiles.report import Document, Kind, charts, html
+from unstall.profiles.report.document import content_of
+from unstall.profiles.statistics import LEAST_ROUNDS
 
 _LEVEL, _TICKS = 0.1, 4
 # The label of the published figure's line, and its style: a dashed black line.

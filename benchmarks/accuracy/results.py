@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
-from benchmarks.accuracy.samples import ScriptCount, Trained
-from profiles.statistics import median, share_interval, t_interval
+from unstall.benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
+from unstall.benchmarks.accuracy.samples import ScriptCount, Trained
+from unstall.profiles.statistics import median, share_interval, t_interval
 
 # How much accuracy a faster pipeline may cost, as a share of the test photos: two points.
 MARGIN = 0.02

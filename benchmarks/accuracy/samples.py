@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.accuracy.plan import Run
-from pipeline import PipelineConfig
+from unstall.benchmarks.accuracy.plan import Run
+from unstall.pipeline import PipelineConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.augmentation.plan import parser, read_plan
-from benchmarks.lab.command import Command, run
+from unstall.benchmarks.augmentation.plan import parser, read_plan
+from unstall.benchmarks.lab.command import Command, run
 
 COMMAND = Command(
     parser=parser,

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation.libraries import LIBRARIES, Apply, Subject
-from benchmarks.augmentation.operations import OPERATIONS
-from profiles.stages import every_node
+from unstall.benchmarks.augmentation.libraries import LIBRARIES, Apply, Subject
+from unstall.benchmarks.augmentation.operations import OPERATIONS
+from unstall.profiles.stages import every_node
 
 # TensorFlow ops that run a function repeatedly.
 _LOOP_OPS = {"While", "StatelessWhile", "For", "MapDefun", "Enter"}

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation import operations as ops
-from benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS
-from pipeline import Augmentation
+from unstall.benchmarks.augmentation import operations as ops
+from unstall.benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS
+from unstall.pipeline import Augmentation
 
 # In a library of tensors, (images, draws) -> images, for one image or for a batch; in others, (image, draw) -> image.
 Apply = Callable[[Any, Any], Any]
@@ -175,7 +175,7 @@ def _warped(warp: Callable[[np.ndarray, np.ndarray, np.ndarray], None]) -> Apply
 def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
     import cv2
 
-    from pipeline.stages.warp import OpenCVWarp
+    from unstall.pipeline.stages.warp import OpenCVWarp
 
     warp = OpenCVWarp(Augmentation(fill_mode="nearest"))
     side = ops.crop_box(size)[2]
@@ -208,7 +208,7 @@ def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> 
     import albumentations
     import cv2
 
-    from pipeline.stages.warp import AlbumentationsWarp
+    from unstall.pipeline.stages.warp import AlbumentationsWarp
 
     class MeanContrast(albumentations.RandomBrightnessContrast):
         """Albumentations' contrast about the mean of each channel; the original scales all channels about black."""

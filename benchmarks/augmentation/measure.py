@@ -15,10 +15,10 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks.augmentation.libraries import REFERENCE_LIBRARY, Subject
-from benchmarks.augmentation.plan import Asked, Plan
-from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
-from benchmarks.augmentation.workers import (
+from unstall.benchmarks.augmentation.libraries import REFERENCE_LIBRARY, Subject
+from unstall.benchmarks.augmentation.plan import Asked, Plan
+from unstall.benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
+from unstall.benchmarks.augmentation.workers import (
     SubjectFailed,
     Worker,
     look_for_loop,
@@ -26,10 +26,10 @@ from benchmarks.augmentation.workers import (
     peak_memory_bytes,
     picture,
 )
-from benchmarks.lab.command import read_files
-from benchmarks.lab.run import LabRun
-from pipeline import ImageSource, SourceError
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.command import read_files
+from unstall.benchmarks.lab.run import LabRun
+from unstall.pipeline import ImageSource, SourceError
+from unstall.profiles.report import LeftOut
 
 # At most this many photos are served, over and over: more would only fill the CPU's cache with photos.
 _MOST_PHOTOS = 64

@@ -6,12 +6,12 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.augmentation.libraries import LIBRARIES, Subject, subjects_of
-from benchmarks.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
-from benchmarks.lab.options import UserError, check_least, known_names
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
-from profiles.provenance import usable_threads, without_folder
+from unstall.benchmarks.augmentation.libraries import LIBRARIES, Subject, subjects_of
+from unstall.benchmarks.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
+from unstall.benchmarks.lab.options import UserError, check_least, known_names
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.profiles.provenance import usable_threads, without_folder
 
 _DATA = "generated:64"
 _ROUNDS, _IMAGE_SIZE, _BATCH_SIZE = 5, 64, 32

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.augmentation.libraries import LIBRARIES, REFERENCE_LIBRARY
-from benchmarks.augmentation.operations import OPERATIONS
-from benchmarks.augmentation.plan import Asked
-from benchmarks.augmentation.results import DIFFERENCE_BOUND, AugmentationDocument, Result, Results, derive
-from benchmarks.augmentation.samples import Measurements
-from profiles.report import Kind, html
+from unstall.benchmarks.augmentation.libraries import LIBRARIES, REFERENCE_LIBRARY
+from unstall.benchmarks.augmentation.operations import OPERATIONS
+from unstall.benchmarks.augmentation.plan import Asked
+from unstall.benchmarks.augmentation.results import DIFFERENCE_BOUND, AugmentationDocument, Result, Results, derive
+from unstall.benchmarks.augmentation.samples import Measurements
+from unstall.profiles.report import Kind, html
 
 
 def _copies(document: AugmentationDocument, results: Results) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.augmentation.libraries import Subject
-from benchmarks.augmentation.plan import Asked
-from benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
-from profiles.report import Document, encode
-from profiles.statistics import median, spread_ratio
+from unstall.benchmarks.augmentation.libraries import Subject
+from unstall.benchmarks.augmentation.plan import Asked
+from unstall.benchmarks.augmentation.samples import MeasuredAugmentation, Measurements
+from unstall.profiles.report import Document, encode
+from unstall.profiles.statistics import median, spread_ratio
 
 # In levels of 255. The libraries' bilinear interpolations differ by less than 1, an operation with a wrong sign by some
 # 20.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.augmentation.libraries import Subject
+from unstall.benchmarks.augmentation.libraries import Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

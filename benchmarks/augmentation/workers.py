@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.augmentation.feeds import has_loop, open_feed
-from benchmarks.augmentation.libraries import Subject
-from benchmarks.augmentation.samples import Sample
-from benchmarks.lab.serve import one_line
-from profiles import clock
-from profiles.machine import PeakMemory
+from unstall.benchmarks.augmentation.feeds import has_loop, open_feed
+from unstall.benchmarks.augmentation.libraries import Subject
+from unstall.benchmarks.augmentation.samples import Sample
+from unstall.benchmarks.lab.serve import one_line
+from unstall.profiles import clock
+from unstall.profiles.machine import PeakMemory
 
 # Target duration of a window, and its least number of batches.
 _WINDOW_S, _LEAST_BATCHES = 0.1, 3

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.capacity.parser import parser
-from benchmarks.capacity.plan import read_plan
-from benchmarks.lab.command import Command, run
+from unstall.benchmarks.capacity.parser import parser
+from unstall.benchmarks.capacity.plan import read_plan
+from unstall.benchmarks.lab.command import Command, run
 
 COMMAND = Command(
     parser=parser,

@@ -9,12 +9,12 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.capacity.plan import Asked, Plan
-from benchmarks.capacity.samples import Measurements
-from benchmarks.lab.command import read_files
-from benchmarks.scaleout.measure import CostsRun
-from pipeline import ImageSource
-from profiles.devices import CPU
+from unstall.benchmarks.capacity.plan import Asked, Plan
+from unstall.benchmarks.capacity.samples import Measurements
+from unstall.benchmarks.lab.command import read_files
+from unstall.benchmarks.scaleout.measure import CostsRun
+from unstall.pipeline import ImageSource
+from unstall.profiles.devices import CPU
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.lab.options import DATA
-from benchmarks.scaleout.parser import GOAL, VARIANT, add_hosts
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
+from unstall.benchmarks.lab.options import DATA
+from unstall.benchmarks.scaleout.parser import GOAL, VARIANT, add_hosts
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
 
 DEVICE, IMAGES, ACCELERATORS, PER_HOST, EPOCHS = "emulated:h100-resnet50", 1.3e6, 64, 8, 90
 

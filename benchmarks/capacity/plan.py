@@ -7,15 +7,15 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, check_least, device_of, link_bytes_per_sec, size_bytes
-from benchmarks.scaleout.check.report import KIND as CHECK_KIND
-from benchmarks.scaleout.check.results import CheckDocument
-from benchmarks.scaleout.model import Hosts
-from benchmarks.scaleout.plan import read_config, read_hosts
-from pipeline import PipelineConfig
-from profiles import Device
-from profiles.provenance import without_folder
-from profiles.report import DocumentError, load
+from unstall.benchmarks.lab.options import UserError, check_least, device_of, link_bytes_per_sec, size_bytes
+from unstall.benchmarks.scaleout.check.report import KIND as CHECK_KIND
+from unstall.benchmarks.scaleout.check.results import CheckDocument
+from unstall.benchmarks.scaleout.model import Hosts
+from unstall.benchmarks.scaleout.plan import read_config, read_hosts
+from unstall.pipeline import PipelineConfig
+from unstall.profiles import Device
+from unstall.profiles.provenance import without_folder
+from unstall.profiles.report import DocumentError, load
 
 _IMAGE_SIZE = 224
 MOST_ACCELERATORS = 1024

@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.capacity.plan import Asked
-from benchmarks.capacity.results import MOST_WORKERS, CapacityDocument, Fleet, Results, SmallRun, derive
-from benchmarks.capacity.samples import Measurements
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from benchmarks.scaleout.check.results import NEAR_RATIO
-from benchmarks.scaleout.report import counted, rate_text
-from profiles.report import Kind
+from unstall.benchmarks.capacity.plan import Asked
+from unstall.benchmarks.capacity.results import MOST_WORKERS, CapacityDocument, Fleet, Results, SmallRun, derive
+from unstall.benchmarks.capacity.samples import Measurements
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.benchmarks.scaleout.check.results import NEAR_RATIO
+from unstall.benchmarks.scaleout.report import counted, rate_text
+from unstall.profiles.report import Kind
 
 RUN_COLUMNS = ("small run", "simulated", "measured", "ratio")
 FLEET_COLUMNS = ("workers a host", "in all", "their cores", "img/s", "devices", "link", "1st epoch", "hours", "price")

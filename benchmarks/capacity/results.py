@@ -6,16 +6,16 @@ import functools
 import math
 from dataclasses import dataclass
 
-from benchmarks.capacity.plan import MOST_ACCELERATORS, Asked
-from benchmarks.capacity.samples import Measurements
-from benchmarks.capacity.simulation import Simulated, SimulatedHost, simulate
-from benchmarks.scaleout import model
-from benchmarks.scaleout.check.plan import CheckedPool
-from benchmarks.scaleout.check.results import NEAR_RATIO, costs_of
-from benchmarks.scaleout.check.samples import MeasuredPool
-from benchmarks.scaleout.samples import Constants, Costs, Trainer
-from profiles.report import Document
-from profiles.statistics import geometric_mean
+from unstall.benchmarks.capacity.plan import MOST_ACCELERATORS, Asked
+from unstall.benchmarks.capacity.samples import Measurements
+from unstall.benchmarks.capacity.simulation import Simulated, SimulatedHost, simulate
+from unstall.benchmarks.scaleout import model
+from unstall.benchmarks.scaleout.check.plan import CheckedPool
+from unstall.benchmarks.scaleout.check.results import NEAR_RATIO, costs_of
+from unstall.benchmarks.scaleout.check.samples import MeasuredPool
+from unstall.benchmarks.scaleout.samples import Constants, Costs, Trainer
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import geometric_mean
 
 CapacityDocument = Document[Asked, Measurements]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.scaleout.check.plan import CheckedPool
-from benchmarks.scaleout.check.samples import CheckSamples
-from benchmarks.scaleout.samples import Constants, CutCosts
+from unstall.benchmarks.scaleout.check.plan import CheckedPool
+from unstall.benchmarks.scaleout.check.samples import CheckSamples
+from unstall.benchmarks.scaleout.samples import Constants, CutCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

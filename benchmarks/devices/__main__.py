@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.devices.experiments import EXPERIMENTS
-from benchmarks.devices.fewer_bits import plan as fewer_bits
-from benchmarks.devices.plan import parser, read_plan
-from benchmarks.lab.command import Command, add_result_options, exit_code_of, run
-from profiles.text import Terminal
+from unstall.benchmarks.devices.experiments import EXPERIMENTS
+from unstall.benchmarks.devices.fewer_bits import plan as fewer_bits
+from unstall.benchmarks.devices.plan import parser, read_plan
+from unstall.benchmarks.lab.command import Command, add_result_options, exit_code_of, run
+from unstall.profiles.text import Terminal
 
 COMMAND = Command(
     parser=parser,
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.check:
         if arguments.json:
             options.error("--check prints plain text: leave out --json.")
-        from benchmarks.devices.check import check
+        from unstall.benchmarks.devices.check import check
 
         return exit_code_of(lambda: check(Terminal()), Terminal(stderr=True), Path(tempfile.gettempdir()))
     return run(COMMAND, argv)

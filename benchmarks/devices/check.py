@@ -10,9 +10,9 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.options import UserError
-from profiles import Device, clock
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.profiles import Device, clock
 
 # Time for imports and drivers. A driver that takes longer hangs.
 _TIMEOUT_S = 120.0

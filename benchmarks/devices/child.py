@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.devices.experiments import Case
-from benchmarks.devices.feeds import Feed, Feeds, Sources
-from benchmarks.devices.flops import step_bytes, work_per_example
-from benchmarks.devices.peak import Peak, PeakMeter
-from benchmarks.devices.samples import CaseFacts, Epoch, extent_of, train_window_s
-from benchmarks.lab.backend import Refused, open_backend
-from models import MODELS, compiled
-from profiles import Device
-from profiles.measure import WARMUP_LIMIT_S, epochs_for
-from profiles.samples import Sample
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.devices.feeds import Feed, Feeds, Sources
+from unstall.benchmarks.devices.flops import step_bytes, work_per_example
+from unstall.benchmarks.devices.peak import Peak, PeakMeter
+from unstall.benchmarks.devices.samples import CaseFacts, Epoch, extent_of, train_window_s
+from unstall.benchmarks.lab.backend import Refused, open_backend
+from unstall.models import MODELS, compiled
+from unstall.profiles import Device
+from unstall.profiles.measure import WARMUP_LIMIT_S, epochs_for
+from unstall.profiles.samples import Sample
 
 if TYPE_CHECKING:
-    from benchmarks.devices.inference import Inference
-    from profiles.measure.windows import Windows
+    from unstall.benchmarks.devices.inference import Inference
+    from unstall.profiles.measure.windows import Windows
 
 # The first step compiles; the second is timed.
 _TRIAL_STEPS = 2
@@ -77,8 +77,8 @@ class DeviceSession:
         Raises:
           Refused: if the case cannot be measured here.
         """
-        from profiles.measure.backends import each
-        from profiles.measure.batches import batch_images, first_batches
+        from unstall.profiles.measure.backends import each
+        from unstall.profiles.measure.batches import batch_images, first_batches
 
         self.close()
         one_by_one = case.steps_per_execution == 1
@@ -133,7 +133,7 @@ class DeviceSession:
 
     def predict(self) -> float:
         """Returns how many examples a second the model predicts, from a batch that lies on the device."""
-        from benchmarks.devices.inference import Inference
+        from unstall.benchmarks.devices.inference import Inference
 
         assert self._opened is not None
         if self._opened.inference is None:
@@ -146,7 +146,7 @@ class DeviceSession:
         Args:
           longest_s: epochs that would take longer have fewer batches.
         """
-        from profiles.measure.batches import batch_images
+        from unstall.profiles.measure.batches import batch_images
 
         assert self._opened is not None
         batch_size = batch_images((self._opened.inputs,))
@@ -176,9 +176,9 @@ class DeviceSession:
 
     def _split(self, case: Case, model: Any, first: Any) -> tuple[float, _Split]:
         """Opens the windows of a case. Returns the seconds of a step of the model alone, and the windows."""
-        from profiles.measure.batches import batch_images, first_batches
-        from profiles.measure.measure import shapes
-        from profiles.measure.windows import Windows
+        from unstall.profiles.measure.batches import batch_images, first_batches
+        from unstall.profiles.measure.measure import shapes
+        from unstall.profiles.measure.windows import Windows
 
         windows = Windows(model, self._device)
         windows.prepare([first])
@@ -213,7 +213,7 @@ class DeviceSession:
 
     def _examples_per_sec(self) -> float:
         """Returns about how fast the case trains, without the beginning and the end of epochs."""
-        from profiles.measure.batches import batch_images
+        from unstall.profiles.measure.batches import batch_images
 
         assert self._opened is not None
         if self._opened.split is not None:
@@ -225,7 +225,7 @@ class DeviceSession:
         return last.examples / last.seconds
 
     def _fit(self, case: Case, epochs: int, batches: int) -> tuple[Epoch, ...]:
-        from profiles.script.callback import WatchCallback
+        from unstall.profiles.script.callback import WatchCallback
 
         watcher = WatchCallback()
         with self._feeds.open(case, batches=batches) as feed:

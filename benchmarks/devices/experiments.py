@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from models import MODELS, Figure
-from pipeline import VARIANTS, PipelineConfig
+from unstall.models import MODELS, Figure
+from unstall.pipeline import VARIANTS, PipelineConfig
 
 # The fastest of the variants that read the photos' own files. Source: docs/benchmarks.md.
 BEST = "tf-data-composed"

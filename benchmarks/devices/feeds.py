@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.devices.experiments import Case
-from benchmarks.lab.backend import Refused
-from models import MODELS
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.building import Loader
-from pipeline.errors import UnavailableError
-from pipeline.sources import Dataset, DatasetError, open_dataset
-from profiles.provenance import usable_threads
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.lab.backend import Refused
+from unstall.models import MODELS
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.building import Loader
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.sources import Dataset, DatasetError, open_dataset
+from unstall.profiles.provenance import usable_threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Feeds:
         )
 
     def _of_arrays(self, case: Case, batches: int) -> Feed:
-        from pipeline.stages.array_batches import array_batches
+        from unstall.pipeline.stages.array_batches import array_batches
 
         dataset = self._dataset(MODELS[case.model].data)
         images = dataset.x_train.dtype == np.uint8

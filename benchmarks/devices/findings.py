@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks.devices.experiments import Case, Claim, Experiment
-from benchmarks.devices.plan import Sweep, Value
-from benchmarks.devices.results import CaseResult
-from benchmarks.lab.backend import named_backend
-from profiles import Device
-from profiles.results import INPUT_FROM
-from profiles.statistics import shared_ratio
+from unstall.benchmarks.devices.experiments import Case, Claim, Experiment
+from unstall.benchmarks.devices.plan import Sweep, Value
+from unstall.benchmarks.devices.results import CaseResult
+from unstall.benchmarks.lab.backend import named_backend
+from unstall.profiles import Device
+from unstall.profiles.results import INPUT_FROM
+from unstall.profiles.statistics import shared_ratio
 
 # A smaller loss of advantage is ignored: rounds on a shared machine differ by as much.
 _LOST_RATIO = 0.05

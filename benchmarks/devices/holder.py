@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.devices.experiments import Case
-from benchmarks.devices.feeds import Sources
-from benchmarks.devices.samples import MeasuredCase
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log
-from profiles import Device
-from profiles.report import LeftOut
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.devices.feeds import Sources
+from unstall.benchmarks.devices.samples import MeasuredCase
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused
+from unstall.benchmarks.lab.command import new_log
+from unstall.profiles import Device
+from unstall.profiles.report import LeftOut
 
 # Time to import, to trace a large network and to run its first epoch.
 _OPEN_TIMEOUT_S = 420.0

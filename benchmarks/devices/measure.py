@@ -9,22 +9,22 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.devices.experiments import Case
-from benchmarks.devices.feeds import Sources
-from benchmarks.devices.holder import Holder
-from benchmarks.devices.plan import Asked, Plan
-from benchmarks.devices.report import DevicesDocument, Measurements
-from benchmarks.devices.results import window_name
-from benchmarks.devices.samples import MeasuredCase
-from benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, ChildDied, JobRefused
-from benchmarks.lab.command import devices_here, read_source
-from benchmarks.lab.options import UserError
-from benchmarks.lab.run import LabRun
-from pipeline import ImageSource
-from profiles import Device
-from profiles.machine import Recorder
-from profiles.measure import LOADER_ROUNDS
-from profiles.report import LeftOut
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.devices.feeds import Sources
+from unstall.benchmarks.devices.holder import Holder
+from unstall.benchmarks.devices.plan import Asked, Plan
+from unstall.benchmarks.devices.report import DevicesDocument, Measurements
+from unstall.benchmarks.devices.results import window_name
+from unstall.benchmarks.devices.samples import MeasuredCase
+from unstall.benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, ChildDied, JobRefused
+from unstall.benchmarks.lab.command import devices_here, read_source
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.run import LabRun
+from unstall.pipeline import ImageSource
+from unstall.profiles import Device
+from unstall.profiles.machine import Recorder
+from unstall.profiles.measure import LOADER_ROUNDS
+from unstall.profiles.report import LeftOut
 
 # Requests that call `fit` have more time than other windows before they hang, because `fit` traces again.
 _FIT_LEAST_S = 300.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from profiles import Device, clock
-from profiles.provenance import usable_threads
+from unstall.profiles import Device, clock
+from unstall.profiles.provenance import usable_threads
 
 # Sides of the square matrices: doubled until a product takes long enough to be timed. At the largest side, three
 # matrices take 3 GB in float32 and keep the largest GPU of today (1 PFLOP/s in bfloat16) busy for 9 ms; smaller devices
@@ -60,7 +60,7 @@ class PeakMeter:
     def __init__(self, device: Device, precision: str, *, copied_bytes: int = _COPIED_BYTES) -> None:
         if device.kind == "emulated":
             raise ValueError(f"`device` must compute, so that it has a peak. Received: device={device.name!r}.")
-        from profiles.measure.backends import BACKENDS, check_backend  # imports Keras
+        from unstall.profiles.measure.backends import BACKENDS, check_backend  # imports Keras
 
         self._precision = precision
         self._synchronise = BACKENDS[check_backend()](device).synchronise

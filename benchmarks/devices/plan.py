@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.devices.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
-from benchmarks.lab.options import DATA, UserError, check_least, known_names
-from pipeline.commands import ArgumentParser
-from pipeline.sources import FORMS, add_skip_list_option
-from pipeline.text import did_you_mean
-from profiles import Device
-from profiles.devices import NAMED_RATES, parse_device
-from profiles.provenance import without_folder
+from unstall.benchmarks.devices.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
+from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import FORMS, add_skip_list_option
+from unstall.pipeline.text import did_you_mean
+from unstall.profiles import Device
+from unstall.profiles.devices import NAMED_RATES, parse_device
+from unstall.profiles.provenance import without_folder
 
 Value = int | str
 

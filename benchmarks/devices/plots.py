@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from benchmarks.devices.findings import Point as SweepPoint
-from benchmarks.devices.findings import Swept
-from benchmarks.devices.results import CaseResult
-from benchmarks.devices.tables import device_text
-from profiles.report import bars, charts
+from unstall.benchmarks.devices.findings import Point as SweepPoint
+from unstall.benchmarks.devices.findings import Swept
+from unstall.benchmarks.devices.results import CaseResult
+from unstall.benchmarks.devices.tables import device_text
+from unstall.profiles.report import bars, charts
 
 
 def bars_of(results: Sequence[CaseResult]) -> Markup:

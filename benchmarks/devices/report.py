@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.devices.findings import Findings, Swept, backend_notes, findings_of, swept_of
-from benchmarks.devices.plan import Asked
-from benchmarks.devices.plots import bars_of, sweep_charts
-from benchmarks.devices.results import USED, CaseResult, case_result_of, window_name
-from benchmarks.devices.samples import MeasuredCase
-from benchmarks.devices.screens import experiment_screen, sweep_screen
-from benchmarks.devices.tables import (
+from unstall.benchmarks.devices.findings import Findings, Swept, backend_notes, findings_of, swept_of
+from unstall.benchmarks.devices.plan import Asked
+from unstall.benchmarks.devices.plots import bars_of, sweep_charts
+from unstall.benchmarks.devices.results import USED, CaseResult, case_result_of, window_name
+from unstall.benchmarks.devices.samples import MeasuredCase
+from unstall.benchmarks.devices.screens import experiment_screen, sweep_screen
+from unstall.benchmarks.devices.tables import (
     EFFORTS,
     LEGEND,
     SWEPT,
@@ -29,11 +29,11 @@ from benchmarks.devices.tables import (
     rate_lines,
     sweep_cells,
 )
-from benchmarks.lab.tables import print_end
-from profiles.machine import unread_gpu
-from profiles.report import Document, Kind, Screen, bars, html, left_out_lines, machine_charts
-from profiles.report.document import content_of
-from profiles.statistics import median
+from unstall.benchmarks.lab.tables import print_end
+from unstall.profiles.machine import unread_gpu
+from unstall.profiles.report import Document, Kind, Screen, bars, html, left_out_lines, machine_charts
+from unstall.profiles.report.document import content_of
+from unstall.profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks.devices.experiments import Case
-from benchmarks.devices.peak import Peak
-from benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
-from models import MODELS, Training
-from pipeline.config import config_to_dict
-from profiles import Device
-from profiles.machine import MachineUse, Trace, during, settled, spans
-from profiles.results import Result, Subject, summarise
-from profiles.statistics import median
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.devices.peak import Peak
+from unstall.benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
+from unstall.models import MODELS, Training
+from unstall.pipeline.config import config_to_dict
+from unstall.profiles import Device
+from unstall.profiles.machine import MachineUse, Trace, during, settled, spans
+from unstall.profiles.results import Result, Subject, summarise
+from unstall.profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

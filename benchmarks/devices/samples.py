@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from benchmarks.devices.experiments import Case
-from benchmarks.devices.flops import Work
-from benchmarks.devices.peak import Peak
-from profiles import Device
-from profiles.machine import GPU_AVERAGED_S
-from profiles.measure import LEAST_STEPS, READY_WINDOW_S, TRAIN_WINDOW_S
-from profiles.samples import Sample
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.devices.flops import Work
+from unstall.benchmarks.devices.peak import Peak
+from unstall.profiles import Device
+from unstall.profiles.machine import GPU_AVERAGED_S
+from unstall.profiles.measure import LEAST_STEPS, READY_WINDOW_S, TRAIN_WINDOW_S
+from unstall.profiles.samples import Sample
 
 # A window of the model alone, and an epoch of training in a window, take no longer than this, but have at least this
 # many steps, however slow the steps are.

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 import unstall
-from benchmarks.devices.experiments import Case
-from benchmarks.devices.findings import Findings, Swept, costs, fastest_text, recommend, seconds_text
-from benchmarks.devices.results import CaseResult
-from profiles.report import SIGNS, Bar, Line, Picture, Screen, by_sign
-from profiles.results import INPUT_FROM
+from unstall.benchmarks.devices.experiments import Case
+from unstall.benchmarks.devices.findings import Findings, Swept, costs, fastest_text, recommend, seconds_text
+from unstall.benchmarks.devices.results import CaseResult
+from unstall.profiles.report import SIGNS, Bar, Line, Picture, Screen, by_sign
+from unstall.profiles.results import INPUT_FROM
 
 
 def experiment_screen(findings: Findings, notes: Sequence[str], data: str) -> Screen:

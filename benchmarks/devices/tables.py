@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.devices.findings import Comparison, Findings, Swept, advantages, cost_text, seconds_text, times
-from benchmarks.devices.results import CaseResult
-from models import MODELS, Training
+from unstall.benchmarks.devices.findings import Comparison, Findings, Swept, advantages, cost_text, seconds_text, times
+from unstall.benchmarks.devices.results import CaseResult
+from unstall.models import MODELS, Training
 
 # The columns of the second table. The first table has a column that is named after the published epochs.
 EFFORTS = ("device", "CPU", "GPU", "°C", "W", "MFLOP/img", "GFLOP/s", "peak%", "model%", "mem%")

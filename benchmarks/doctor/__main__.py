@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from benchmarks.doctor.plan import SKIP_LIST, Plan, parser, read_plan
-from benchmarks.lab.command import check_out, exit_code_of, new_folder, progress_bar, remove_if_empty
-from pipeline.sources import skip_list_text
-from profiles.report import REPORT, RESULTS, write, write_atomically
-from profiles.text import Terminal, print_files
+from unstall.benchmarks.doctor.plan import SKIP_LIST, Plan, parser, read_plan
+from unstall.benchmarks.lab.command import check_out, exit_code_of, new_folder, progress_bar, remove_if_empty
+from unstall.pipeline.sources import skip_list_text
+from unstall.profiles.report import REPORT, RESULTS, write, write_atomically
+from unstall.profiles.text import Terminal, print_files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,9 +41,9 @@ def _run(plan: Plan, console: Console, errors: Console) -> int:
     without findings is a healthy one. It also writes the results of a run that was stopped, but a skip list of half the
     folder could be taken for the list of the whole.
     """
-    from benchmarks.doctor.folder import entries
-    from benchmarks.doctor.measure import examine_folder
-    from benchmarks.doctor.report import KIND
+    from unstall.benchmarks.doctor.folder import entries
+    from unstall.benchmarks.doctor.measure import examine_folder
+    from unstall.benchmarks.doctor.report import KIND
 
     check_out(plan.out, RESULTS, REPORT, SKIP_LIST)
     with progress_bar(errors) as progress:

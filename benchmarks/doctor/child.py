@@ -5,9 +5,9 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-from benchmarks.doctor.decoders import DECODERS, judge
-from benchmarks.doctor.examine import examine
-from benchmarks.doctor.results import ExaminedFile, Finding
+from unstall.benchmarks.doctor.decoders import DECODERS, judge
+from unstall.benchmarks.doctor.examine import examine
+from unstall.benchmarks.doctor.results import ExaminedFile, Finding
 
 # The memory that a child may take in addition to what it has once the decoders are imported. 50 megapixels in four
 # channels of 16 bits are 0.4 GB, and a decoder holds an image up to three times.

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from pipeline.sources import FORMATS
-from pipeline.text import printable
+from unstall.pipeline.sources import FORMATS
+from unstall.pipeline.text import printable
 
 _JPEG_BEGIN = b"\xff\xd8\xff"
 _SCALE = 8

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.doctor.decoders import DECODERS, Verdict
-from benchmarks.doctor.results import ExaminedFile, Finding
-from pipeline.sources import FORMATS, MAX_BYTES, Unusable, inspect
+from unstall.benchmarks.doctor.decoders import DECODERS, Verdict
+from unstall.benchmarks.doctor.results import ExaminedFile, Finding
+from unstall.pipeline.sources import FORMATS, MAX_BYTES, Unusable, inspect
 
 # The suffixes by which Keras' two loaders choose files, as far as our loaders read the formats; and WebP's.
 SUFFIXES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".gif": "GIF", ".webp": "WEBP"}

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from benchmarks.doctor.results import ExaminedFile, Finding, in_order
-from pipeline import SourceError
-from pipeline.building import READS
-from pipeline.prepared import is_prepared
-from pipeline.sources import Entry, class_folders, files_below, split_folders, subfolders
-from pipeline.text import printable
+from unstall.benchmarks.doctor.results import ExaminedFile, Finding, in_order
+from unstall.pipeline import SourceError
+from unstall.pipeline.building import READS
+from unstall.pipeline.prepared import is_prepared
+from unstall.pipeline.sources import Entry, class_folders, files_below, split_folders, subfolders
+from unstall.pipeline.text import printable
 
 # Classes are imbalanced if the largest has this many times the images of the smallest. Of two classes, the smaller then
 # has a fifth of all images; Google's course calls a data set with a smaller share moderately imbalanced:

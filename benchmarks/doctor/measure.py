@@ -11,19 +11,19 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from benchmarks.doctor.decoders import DECODERS
-from benchmarks.doctor.folder import findings_of
-from benchmarks.doctor.plan import Plan
-from benchmarks.doctor.report import DoctorDocument
-from benchmarks.doctor.results import Examination, ExaminedFile, Finding, StorageReading
-from benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
-from benchmarks.lab.options import UserError
-from pipeline.text import printable
-from profiles import clock
-from profiles.devices import CPU
-from profiles.machine import PageCacheError, measure_readers, measure_storage, storage_of
-from profiles.provenance import machine, usable_cores
-from profiles.report import Document, now
+from unstall.benchmarks.doctor.decoders import DECODERS
+from unstall.benchmarks.doctor.folder import findings_of
+from unstall.benchmarks.doctor.plan import Plan
+from unstall.benchmarks.doctor.report import DoctorDocument
+from unstall.benchmarks.doctor.results import Examination, ExaminedFile, Finding, StorageReading
+from unstall.benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline.text import printable
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU
+from unstall.profiles.machine import PageCacheError, measure_readers, measure_storage, storage_of
+from unstall.profiles.provenance import machine, usable_cores
+from unstall.profiles.report import Document, now
 
 # The time that a child has for one file. Three decoders take some 3 s for an image at the limit of pixels; the rest is
 # for a slow disk.

@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.doctor.folder import Folder, list_folder
-from benchmarks.lab.options import UserError
-from pipeline.commands import ArgumentParser
-from profiles.provenance import without_folder
+from unstall.benchmarks.doctor.folder import Folder, list_folder
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline.commands import ArgumentParser
+from unstall.profiles.provenance import without_folder
 
 # The name of the file with the list that `--skip-list` of other commands reads.
 SKIP_LIST = "skip.jsonl"

@@ -11,10 +11,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.doctor.plan import SKIP_LIST, Asked
-from benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
-from pipeline.text import printable
-from profiles.report import Document, Kind, Line, html, print_lines
+from unstall.benchmarks.doctor.plan import SKIP_LIST, Asked
+from unstall.benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
+from unstall.pipeline.text import printable
+from unstall.profiles.report import Document, Kind, Line, html, print_lines
 
 # The most files that the table names for each trouble; results.json names all.
 _MOST_FILES = 3

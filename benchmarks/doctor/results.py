@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from profiles.machine import ReaderRate
+from unstall.profiles.machine import ReaderRate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

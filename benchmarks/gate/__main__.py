@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 
 import unstall
-from benchmarks.gate.parser import parser
-from benchmarks.gate.plan import RecordPlan, read_plan
-from benchmarks.gate.results import exit_code
-from benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
-from profiles.text import Terminal
+from unstall.benchmarks.gate.parser import parser
+from unstall.benchmarks.gate.plan import RecordPlan, read_plan
+from unstall.benchmarks.gate.results import exit_code
+from unstall.benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
+from unstall.profiles.text import Terminal
 
 COMPARE = Command(
     parser=parser,

@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import unstall
-from benchmarks.gate.processes import Setting, Subject
-from benchmarks.gate.samples import Process
-from benchmarks.gate.worktrees import repository_of
-from benchmarks.lab.backend import Refused
-from models import behind, open_model
-from pipeline import VARIANTS, build, open_source, read_skip_list
-from pipeline.config import config_from_toml
-from profiles.gate import anchors
-from profiles.gate.feed import Feed
-from profiles.gate.inspection import inspect
-from profiles.measure.backends import BACKENDS, check_backend, check_device
-from profiles.measure.batches import FitData
+from unstall.benchmarks.gate.processes import Setting, Subject
+from unstall.benchmarks.gate.samples import Process
+from unstall.benchmarks.gate.worktrees import repository_of
+from unstall.benchmarks.lab.backend import Refused
+from unstall.models import behind, open_model
+from unstall.pipeline import VARIANTS, build, open_source, read_skip_list
+from unstall.pipeline.config import config_from_toml
+from unstall.profiles.gate import anchors
+from unstall.profiles.gate.feed import Feed
+from unstall.profiles.gate.inspection import inspect
+from unstall.profiles.measure.backends import BACKENDS, check_backend, check_device
+from unstall.profiles.measure.batches import FitData
 
 if TYPE_CHECKING:
-    from pipeline.building import Loader
+    from unstall.pipeline.building import Loader
 
 # Number of images in an epoch of the measurement: as many as in the main job's.
 IMAGES = 768

@@ -12,26 +12,26 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.gate.plan import AskedCheck, AskedComparisons, CheckPlan, ComparisonsPlan, RecordPlan
-from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
-from benchmarks.gate.report import print_baseline
-from benchmarks.gate.results import (
+from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, CheckPlan, ComparisonsPlan, RecordPlan
+from unstall.benchmarks.gate.processes import MeasureError, Setting, Subject, measure
+from unstall.benchmarks.gate.report import print_baseline
+from unstall.benchmarks.gate.results import (
     Check,
     Comparison,
     baseline_of,
     dataset_of,
 )
-from benchmarks.gate.samples import INSPECTED, CheckSamples, ComparisonSamples, Measurement, Process, Side
-from benchmarks.gate.worktrees import folder_within, worktree
-from benchmarks.lab.command import check_out, new_log, progress_bar, read_source, remove_if_empty
-from benchmarks.lab.options import UserError
-from benchmarks.lab.run import LabRun
-from pipeline import ImageSource, SourceError
-from pipeline.sources import content_fingerprint
-from profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
-from profiles.provenance import machine
-from profiles.report import LeftOut
-from profiles.text import rate_text
+from unstall.benchmarks.gate.samples import INSPECTED, CheckSamples, ComparisonSamples, Measurement, Process, Side
+from unstall.benchmarks.gate.worktrees import folder_within, worktree
+from unstall.benchmarks.lab.command import check_out, new_log, progress_bar, read_source, remove_if_empty
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.run import LabRun
+from unstall.pipeline import ImageSource, SourceError
+from unstall.pipeline.sources import content_fingerprint
+from unstall.profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
+from unstall.profiles.provenance import machine
+from unstall.profiles.report import LeftOut
+from unstall.profiles.text import rate_text
 
 # Measures a subject in a fresh process; the bool says whether the process also reads the invariants.
 Measure = Callable[[Subject, bool], Process]

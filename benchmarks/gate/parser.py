@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.lab.command import add_result_options
-from benchmarks.lab.options import DATA, MODEL
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
+from unstall.benchmarks.lab.command import add_result_options
+from unstall.benchmarks.lab.options import DATA, MODEL
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
 
 SUBJECT = "tf-data-composed"
 _BASELINES = Path("benchmarks_baseline")

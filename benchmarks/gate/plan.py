@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.gate.parser import SUBJECT
-from benchmarks.gate.processes import Setting, Subject
-from benchmarks.gate.ratios import RATIOS, SETTING
-from benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
-from benchmarks.lab.options import UserError, check_model, config_from_file, device_of
-from pipeline import VARIANTS
-from pipeline.text import did_you_mean
-from profiles.gate import (
+from unstall.benchmarks.gate.parser import SUBJECT
+from unstall.benchmarks.gate.processes import Setting, Subject
+from unstall.benchmarks.gate.ratios import RATIOS, SETTING
+from unstall.benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
+from unstall.benchmarks.lab.options import UserError, check_model, config_from_file, device_of
+from unstall.pipeline import VARIANTS
+from unstall.pipeline.text import did_you_mean
+from unstall.profiles.gate import (
     PAIRS,
     THRESHOLD_RATIO,
     Baseline,
@@ -34,7 +34,7 @@ from profiles.gate import (
     plan,
     read,
 )
-from profiles.provenance import without_folder
+from unstall.profiles.provenance import without_folder
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gate.samples import Process
-from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused
-from profiles import Device, clock
-from profiles.gate import EPOCH
+import unstall
+from unstall.benchmarks.gate.samples import Process
+from unstall.benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused
+from unstall.profiles import Device, clock
+from unstall.profiles.gate import EPOCH
 
-_OURS = Path(__file__).resolve().parents[2]
 _SESSION = "benchmarks.gate.child:GateSession"
 _IN_ENVIRONMENT = Path(__file__).with_name("environment.py")
 # Number of windows in a process; each lasts half a second, and their median is the process' figure. Rates differ more
@@ -43,7 +43,7 @@ class Subject:
     label: str
     kind: str
     text: str
-    root: Path = _OURS
+    root: Path = unstall.HOME
     revision: bool = False
     python: str | None = None
 

@@ -6,15 +6,15 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.gate.processes import Setting, Subject
-from benchmarks.lab.options import DATA, MODEL
-from models import open_model
-from pipeline import VARIANTS, build, open_source
-from profiles.devices import CPU
-from profiles.provenance import usable_threads
+from unstall.benchmarks.gate.processes import Setting, Subject
+from unstall.benchmarks.lab.options import DATA, MODEL
+from unstall.models import open_model
+from unstall.pipeline import VARIANTS, build, open_source
+from unstall.profiles.devices import CPU
+from unstall.profiles.provenance import usable_threads
 
 if TYPE_CHECKING:
-    from benchmarks.peers.loaders.parts import Shares
+    from unstall.benchmarks.peers.loaders.parts import Shares
 
 _PHOTOS = "generated:512"
 
@@ -66,7 +66,7 @@ def decode_alone() -> int:
 
 @functools.cache
 def _decoding() -> tuple[Shares, int]:
-    from benchmarks.peers.loaders.parts import decoding
+    from unstall.benchmarks.peers.loaders.parts import decoding
 
     source = open_source(_PHOTOS)
     return decoding(source, threads=usable_threads()), source.images
@@ -79,7 +79,7 @@ def monitor_off() -> int:
 
 def monitor_on() -> int:
     """Trains for an epoch, which `StallMonitor` watches. Returns the number of images."""
-    from profiles.script.monitor import StallMonitor
+    from unstall.profiles.script.monitor import StallMonitor
 
     return _trained(StallMonitor())
 

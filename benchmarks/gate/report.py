@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
-from benchmarks.gate.results import (
+from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from unstall.benchmarks.gate.results import (
     CheckDocument,
     CheckResult,
     Comparison,
@@ -25,9 +25,9 @@ from benchmarks.gate.results import (
     derive_check,
     derive_comparisons,
 )
-from benchmarks.gate.samples import SIDES, CheckSamples, ComparisonSamples, Process, invariants_of
-from benchmarks.lab.tables import Table
-from profiles.gate import (
+from unstall.benchmarks.gate.samples import SIDES, CheckSamples, ComparisonSamples, Process, invariants_of
+from unstall.benchmarks.lab.tables import Table
+from unstall.profiles.gate import (
     EPOCH,
     IMPROVED,
     INCONCLUSIVE,
@@ -42,9 +42,9 @@ from profiles.gate import (
     rate_of,
     unread_stages,
 )
-from profiles.report import Document, Figure, Kind, Line, html, print_lines
-from profiles.statistics import median, median_interval
-from profiles.text import rate_text
+from unstall.profiles.report import Document, Figure, Kind, Line, html, print_lines
+from unstall.profiles.statistics import median, median_interval
+from unstall.profiles.text import rate_text
 
 # What a figure is called in a table.
 _SHORT = {STEADY: "steady", EPOCH: "with epoch edges"}

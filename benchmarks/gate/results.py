@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
-from benchmarks.gate.samples import (
+from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
+from unstall.benchmarks.gate.samples import (
     INSPECTED,
     SIDES,
     CheckSamples,
@@ -18,7 +18,7 @@ from benchmarks.gate.samples import (
     Side,
     invariants_of,
 )
-from profiles.gate import (
+from unstall.profiles.gate import (
     FAILED,
     PAIRS,
     REGRESSION,
@@ -37,8 +37,8 @@ from profiles.gate import (
     paired,
     rate_of,
 )
-from profiles.report import Document
-from profiles.statistics import median
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import median
 
 ComparisonsDocument = Document[AskedComparisons, ComparisonSamples]
 CheckDocument = Document[AskedCheck, CheckSamples]

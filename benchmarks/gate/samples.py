@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from profiles.gate import EPOCH, Invariants, check_rates, mark_varying
-from profiles.statistics import median
+from unstall.profiles.gate import EPOCH, Invariants, check_rates, mark_varying
+from unstall.profiles.statistics import median
 
 Side = Literal["A", "B"]
 SIDES: tuple[Side, Side] = ("A", "B")

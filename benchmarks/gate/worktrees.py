@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.lab.options import UserError
-from pipeline.cache import cache_root, remove_scratch, scratch_folder
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline.cache import cache_root, remove_scratch, scratch_folder
 
 _TIMEOUT_S = 300.0
 # The module of this project, in today's form and in its earlier one.

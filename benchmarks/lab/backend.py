@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from profiles import Device
+from unstall.profiles import Device
 
 
 class Refused(Exception):
@@ -20,8 +20,8 @@ def open_backend(device: Device) -> dict[str, Any]:
     """
     import keras
 
-    from profiles.measure import backends
-    from profiles.measure.backends import check_backend, check_device
+    from unstall.profiles.measure import backends
+    from unstall.profiles.measure.backends import check_backend, check_device
 
     try:
         check_backend()

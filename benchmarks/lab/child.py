@@ -19,9 +19,9 @@ from typing import IO, Any
 import psutil
 
 import unstall
-from benchmarks.lab.serve import without_folders
-from pipeline.text import printable
-from profiles import Device, clock
+from unstall.benchmarks.lab.serve import without_folders
+from unstall.pipeline.text import printable
+from unstall.profiles import Device, clock
 
 # Time for the first answers of a child, which imports, traces a large network and writes a prepared file.
 OPEN_TIMEOUT_S = 300.0
@@ -104,7 +104,7 @@ class Child:
     ) -> None:
         self._log = log
         self._killed = False
-        code = ["-c", _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent), main=_MAIN)]
+        code = ["-c", _PROGRAM.format(folder=str(unstall.ROOT), main=_MAIN)]
         words = [str(session)] if isinstance(session, Path) else code
         self._connection, theirs = multiprocessing.Pipe()
         with theirs, log.open("ab") as output:

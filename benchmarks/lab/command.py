@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import unstall
-from benchmarks.lab.options import UserError
-from pipeline import ImageSource, SourceError, open_source, read_skip_list
-from pipeline.commands import Noise, Stopped, signals
-from pipeline.text import printable
-from profiles import Device, clock
-from profiles.devices import CPU
-from profiles.report import (
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline import ImageSource, SourceError, open_source, read_skip_list
+from unstall.pipeline.commands import Noise, Stopped, signals
+from unstall.pipeline.text import printable
+from unstall.profiles import Device, clock
+from unstall.profiles.devices import CPU
+from unstall.profiles.report import (
     REPORT,
     RESULTS,
     answer_of,
@@ -35,7 +35,7 @@ from profiles.report import (
     write,
     write_results,
 )
-from profiles.text import Terminal, print_files
+from unstall.profiles.text import Terminal, print_files
 
 _RUNS = Path("runs")
 

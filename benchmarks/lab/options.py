@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import models
-from pipeline import ConfigError, PipelineConfig
-from pipeline.address import NO_SERVICE
-from pipeline.config import config_from_dict, config_from_toml
-from pipeline.text import did_you_mean
-from profiles import Device
-from profiles.devices import parse_device
+from unstall import models
+from unstall.pipeline import ConfigError, PipelineConfig
+from unstall.pipeline.address import NO_SERVICE
+from unstall.pipeline.config import config_from_dict, config_from_toml
+from unstall.pipeline.text import did_you_mean
+from unstall.profiles import Device
+from unstall.profiles.devices import parse_device
 
 DATA = "generated:2000"
 MODEL = "cats-dogs-64"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from pipeline.service import LOOPBACK_HOST
+from unstall.pipeline.service import LOOPBACK_HOST
 
 
 def free_port() -> int:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log
-from benchmarks.lab.session import Job, JobFacts, ModelFacts
-from pipeline import ImageSource
-from profiles import Device
-from profiles.provenance import usable_cores
-from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.benchmarks.lab.child import HANG_LEAST_S, HANG_RATIO, OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from unstall.benchmarks.lab.command import new_log
+from unstall.benchmarks.lab.session import Job, JobFacts, ModelFacts
+from unstall.pipeline import ImageSource
+from unstall.profiles import Device
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
 
 # A measured epoch has at most this many images (of which a quick run takes fewer), and at most as many as the model
 # alone takes in this many seconds, but at least this many batches, for a steady state. Results are rates for whole

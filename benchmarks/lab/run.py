@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child
-from benchmarks.lab.command import new_log
-from profiles import Device
-from profiles.provenance import machine
-from profiles.report import Document, LeftOut, now
+from unstall.benchmarks.lab.child import Child
+from unstall.benchmarks.lab.command import new_log
+from unstall.profiles import Device
+from unstall.profiles.provenance import machine
+from unstall.profiles.report import Document, LeftOut, now
 
 P = TypeVar("P")
 S = TypeVar("S")

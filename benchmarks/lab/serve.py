@@ -20,9 +20,9 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import unstall
-from benchmarks.lab.backend import Refused
-from profiles import Device
-from profiles.devices import NO_GPU
+from unstall.benchmarks.lab.backend import Refused
+from unstall.profiles import Device
+from unstall.profiles.devices import NO_GPU
 
 # Messages of TensorFlow, Pillow and OpenCV about an image that cannot be decoded. They do not name its file.
 _UNDECODABLE = re.compile(

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.lab.backend import Refused, open_backend, tf_device
-from models import ModelError, behind, image_size, open_model
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.building import Loader, parallel_batches
-from pipeline.errors import UnavailableError
-from pipeline.service import NO_SERVICE
-from profiles import Device
-from profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
-from profiles.measure import TRIAL_STEPS, epochs_for, steps_for
-from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.stages import CutError, random_before_cache
+from unstall.benchmarks.lab.backend import Refused, open_backend, tf_device
+from unstall.models import ModelError, behind, image_size, open_model
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.building import Loader, parallel_batches
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service import NO_SERVICE
+from unstall.profiles import Device
+from unstall.profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
+from unstall.profiles.measure import TRIAL_STEPS, epochs_for, steps_for
+from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.profiles.stages import CutError, random_before_cache
 
 if TYPE_CHECKING:
-    from profiles.measure.windows import Windows
+    from unstall.profiles.measure.windows import Windows
 
 
 # A measured epoch has at least this many steady steps: the steps after the first batches of a loader's workers.
@@ -156,7 +156,7 @@ class Session:
         """
         import keras
 
-        from profiles.measure.windows import Windows
+        from unstall.profiles.measure.windows import Windows
 
         try:
             model = open_model(path or name, classes=len(self._source.class_names))
@@ -185,9 +185,9 @@ class Session:
           images: how many images of the source an epoch has at least. The epoch gets more if it would otherwise have
             too few steady steps.
         """
-        from profiles.measure.batches import FitData, first_batches
-        from profiles.measure.measure import shapes
-        from profiles.measure.windows import Windows
+        from unstall.profiles.measure.batches import FitData, first_batches
+        from unstall.profiles.measure.measure import shapes
+        from unstall.profiles.measure.windows import Windows
 
         model = self._models[job.model]
         config = replace(job.config, image_size=image_size(model, job.model))
@@ -307,7 +307,7 @@ class Session:
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Measures the stages of a job's loader, and the lines of its Python functions if `lines` is true."""
-        from profiles.stages.take_apart import stages_and_lines
+        from unstall.profiles.stages.take_apart import stages_and_lines
 
         measured = self._jobs[job]
         names = ["/".join(path.split("/")[-2:]) for path in measured.paths] or None

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import unstall
-from profiles.report import Kind
-from profiles.report import show as show_of_profiles
-from profiles.report.measurements import KINDS
+from unstall.profiles.report import Kind
+from unstall.profiles.report import show as show_of_profiles
+from unstall.profiles.report.measurements import KINDS
 
 # The kinds of document that `benchmarks` defines, by the command that writes such documents.
 _OURS = {

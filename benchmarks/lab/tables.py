@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from profiles.report import Document, html
+from unstall.profiles.report import Document, html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from models import behind
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.service import NO_SERVICE
-from profiles.measure.batches import by_hand
-from profiles.script.callback import WatchCallback
+from unstall.models import behind
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.service import NO_SERVICE
+from unstall.profiles.measure.batches import by_hand
+from unstall.profiles.script.callback import WatchCallback
 
 # Reading the loss waits for the device, so the loss is read only once in this many steps, and after each pass.
 _LOOK_STEPS = 16

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.lab.command import Command, run
-from benchmarks.peers.catalogue import all_peers
-from benchmarks.peers.plan import parser, read_plan
+from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.peers.catalogue import all_peers
+from unstall.benchmarks.peers.plan import parser, read_plan
 
 COMMAND = Command(
     parser=parser,

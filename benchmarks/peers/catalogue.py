@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT
-from pipeline import BASELINE, VARIANTS, Augmentation, PipelineConfig
-from pipeline.config import AUTO
+from unstall.benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT
+from unstall.pipeline import BASELINE, VARIANTS, Augmentation, PipelineConfig
+from unstall.pipeline.config import AUTO
 
 _EXTRA = "pip install 'unstall[peers]'"
 

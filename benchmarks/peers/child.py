@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import unstall
-from benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader
-from benchmarks.peers.samples import Identity, Survey
-from profiles import clock
-from profiles.provenance import version_of
+from unstall.benchmarks.peers.loaders.work import BATCH, SIDE, Job, Loader
+from unstall.benchmarks.peers.samples import Identity, Survey
+from unstall.profiles import clock
+from unstall.profiles.provenance import version_of
 
 # If the pixels of an image, from 0 to 1, change by more than this on average from one epoch to the next, the loader has
 # drawn the image's augmentation anew.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from benchmarks.peers.catalogue import Peer
-from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
-from benchmarks.peers.samples import Identity, MeasuredPeer, Survey
+from unstall.benchmarks.peers.catalogue import Peer
+from unstall.benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
+from unstall.benchmarks.peers.samples import Identity, MeasuredPeer, Survey
 
 # For pixel values from 0 to 1. Decoders, resizing filters and random draws differ by less, a missing step by more.
 MEAN_TOLERANCE, STD_TOLERANCE = 0.02, 0.03

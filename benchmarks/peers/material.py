@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, images_timeout_s
-from benchmarks.peers.loaders.work import Job
-from benchmarks.peers.processes import Launcher
-from benchmarks.peers.samples import Survey
-from pipeline import ImageSource, PipelineConfig
+from unstall.benchmarks.lab.child import OPEN_TIMEOUT_S, Child, images_timeout_s
+from unstall.benchmarks.peers.loaders.work import Job
+from unstall.benchmarks.peers.processes import Launcher
+from unstall.benchmarks.peers.samples import Survey
+from unstall.pipeline import ImageSource, PipelineConfig
 
 if TYPE_CHECKING:
-    from benchmarks.peers.renditions import Renditions
+    from unstall.benchmarks.peers.renditions import Renditions
 
 # How many images are compared one by one.
 _IDENTITY_IMAGES = 256
@@ -51,7 +51,7 @@ class Material:
 
     @cached_property
     def renditions(self) -> Renditions:
-        from benchmarks.peers.renditions import Renditions
+        from unstall.benchmarks.peers.renditions import Renditions
 
         return Renditions(self.sample, np.load(self.plain))
 

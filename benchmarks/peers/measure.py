@@ -8,18 +8,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_files
-from benchmarks.lab.options import UserError
-from benchmarks.lab.run import LabRun
-from benchmarks.peers.material import Material, make_material
-from benchmarks.peers.plan import Asked, Plan
-from benchmarks.peers.processes import Launcher, link_packages
-from benchmarks.peers.rounds import PeerRun
-from benchmarks.peers.samples import Measurements
-from pipeline import ImageSource
-from pipeline.cache import remove_scratch, scratch_folder
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import read_files
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.peers.material import Material, make_material
+from unstall.benchmarks.peers.plan import Asked, Plan
+from unstall.benchmarks.peers.processes import Launcher, link_packages
+from unstall.benchmarks.peers.rounds import PeerRun
+from unstall.benchmarks.peers.samples import Measurements
+from unstall.pipeline import ImageSource
+from unstall.pipeline.cache import remove_scratch, scratch_folder
+from unstall.profiles.report import LeftOut
 
 # On fewer photos chance alone makes a loader that does the same work differ: too few flips, an order as it was.
 _LEAST_IMAGES = 16

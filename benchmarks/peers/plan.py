@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import DATA, UserError, check_least, known_names
-from benchmarks.peers.catalogue import PARTS, PEERS, Peer, all_peers, our_peers
-from benchmarks.peers.loaders.work import WORKS
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
-from pipeline.text import did_you_mean
-from profiles.provenance import usable_threads, without_folder
+from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
+from unstall.benchmarks.peers.catalogue import PARTS, PEERS, Peer, all_peers, our_peers
+from unstall.benchmarks.peers.loaders.work import WORKS
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.text import did_you_mean
+from unstall.profiles.provenance import usable_threads, without_folder
 
 _ROUNDS = 5
 # With fewer images, an epoch of a prepared file would be so short that its start and its end took most of its time.

@@ -7,17 +7,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.lab.child import Child, Home, kill_all
-from profiles import Device, clock
-from profiles.devices import CPU
+import unstall
+from unstall.benchmarks.lab.child import Child, Home, kill_all
+from unstall.profiles import Device, clock
+from unstall.profiles.devices import CPU
 
 _SESSION = "benchmarks.peers.child:PeerSession"
 _DEVICES = {False: CPU, True: Device(kind="gpu", name="gpu")}
 # Duration of one check for rest, the CPU time that a resting process may use in this time (the kernel counts in ticks
 # of 10 ms), and the number of checks.
 _REST_MS, _REST_CPU_MS, _REST_TRIES = 100, 10, 30
-# The packages and modules of this project that the child processes import.
-_PACKAGES = ("benchmarks", "pipeline", "profiles", "unstall.py")
 
 
 class Launcher:
@@ -66,9 +65,7 @@ def rest(process: Child) -> bool:
 
 
 def link_packages(folder: Path) -> Path:
-    """Makes a folder of links to this project's packages: another interpreter finds nothing else there."""
+    """Makes a folder with a link to this project's package: another interpreter finds nothing else there."""
     folder.mkdir(parents=True, exist_ok=True)
-    parent = Path(__file__).resolve().parents[2]
-    for name in _PACKAGES:
-        (folder / name).symlink_to(parent / name)
+    (folder / "unstall").symlink_to(unstall.ROOT / "unstall")
     return folder

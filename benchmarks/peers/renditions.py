@@ -17,10 +17,10 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT, SIDE, ZOOM_RANGE
-from pipeline import ImageSource, PipelineConfig
-from pipeline.stages.compose import through_resize
-from pipeline.stages.opencv_decode import OpenCVDecoder
+from unstall.benchmarks.peers.loaders.work import CROP_AREA, CROP_ASPECT, SIDE, ZOOM_RANGE
+from unstall.pipeline import ImageSource, PipelineConfig
+from unstall.pipeline.stages.compose import through_resize
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder
 
 # How many images of the sample are made anew: a peer takes a second.
 _IMAGES = 32

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.lab.tables import print_end
-from benchmarks.peers.loaders.work import WORKS
-from benchmarks.peers.plan import Asked
-from benchmarks.peers.results import Group, Lead, PeerResult, PeersDocument, Results, WorkResult, derive
-from benchmarks.peers.samples import Measurements
-from profiles.report import Kind, html
-from profiles.statistics import range_cell
+from unstall.benchmarks.lab.tables import print_end
+from unstall.benchmarks.peers.loaders.work import WORKS
+from unstall.benchmarks.peers.plan import Asked
+from unstall.benchmarks.peers.results import Group, Lead, PeerResult, PeersDocument, Results, WorkResult, derive
+from unstall.benchmarks.peers.samples import Measurements
+from unstall.profiles.report import Kind, html
+from unstall.profiles.statistics import range_cell
 
 _NAMES, _NUMBERS = ("peer", "workers"), ("img/s", "to ours", "95 %", "1st s")
 LEGEND = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.peers.catalogue import Peer
-from benchmarks.peers.equal_work import other_work_of
-from benchmarks.peers.plan import Asked
-from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Measurements
-from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, shared_ratio
+from unstall.benchmarks.peers.catalogue import Peer
+from unstall.benchmarks.peers.equal_work import other_work_of
+from unstall.benchmarks.peers.plan import Asked
+from unstall.benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Measurements
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import Interval, geometric_mean, shared_ratio
 
 PeersDocument = Document[Asked, Measurements]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lab.child import (
+from unstall.benchmarks.lab.child import (
     HANG_LEAST_S,
     HANG_RATIO,
     OPEN_TIMEOUT_S,
@@ -25,12 +25,12 @@ from benchmarks.lab.child import (
     JobRefused,
     images_timeout_s,
 )
-from benchmarks.peers.catalogue import Peer, worker_choices, workers_text
-from benchmarks.peers.equal_work import other_work_of
-from benchmarks.peers.loaders.work import Job
-from benchmarks.peers.material import Material
-from benchmarks.peers.processes import Launcher, rest
-from benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Sample
+from unstall.benchmarks.peers.catalogue import Peer, worker_choices, workers_text
+from unstall.benchmarks.peers.equal_work import other_work_of
+from unstall.benchmarks.peers.loaders.work import Job
+from unstall.benchmarks.peers.material import Material
+from unstall.benchmarks.peers.processes import Launcher, rest
+from unstall.benchmarks.peers.samples import MeasuredPeer, MeasuredWork, Sample
 
 # Target duration of a window, which is made of whole epochs, and of a trial of one number of workers.
 WINDOW_S, TRIAL_S = 1.0, 0.5

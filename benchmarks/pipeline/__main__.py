@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.lab.command import Command, run
-from benchmarks.pipeline.plan import parser, read_plan
-from models import MODELS
-from pipeline import VARIANTS
-from pipeline.variants import DEFAULT, other_work
-from profiles.devices import NAMED_RATES
+from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.pipeline.plan import parser, read_plan
+from unstall.models import MODELS
+from unstall.pipeline import VARIANTS
+from unstall.pipeline.variants import DEFAULT, other_work
+from unstall.profiles.devices import NAMED_RATES
 
 COMMAND = Command(
     parser=parser,

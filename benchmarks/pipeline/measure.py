@@ -12,26 +12,26 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import devices_here, read_source, say_data
-from benchmarks.lab.options import UserError
-from benchmarks.lab.rounds import MOST_IMAGES, QUICK_IMAGES, Group, MeasuredJob, Turn, run_round
-from benchmarks.lab.session import Job
-from benchmarks.pipeline.plan import Plan
-from pipeline import ImageSource
-from pipeline.config import config_to_dict
-from pipeline.sources import Changes, FolderWatch
-from pipeline.variants import other_work
-from profiles import Device, provenance
-from profiles.machine import Recorder, storage_of
-from profiles.measure import LOADER_ROUNDS
-from profiles.provenance import Throttling, throttled_ratio, usable_cores
-from profiles.report import Document, LeftOut, measurements, now, text
-from profiles.report.measurements import Measurement, MeasurementDocument, Measurements
-from profiles.results import Subject, Verdict
-from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.statistics import LEAST_ROUNDS
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import devices_here, read_source, say_data
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.rounds import MOST_IMAGES, QUICK_IMAGES, Group, MeasuredJob, Turn, run_round
+from unstall.benchmarks.lab.session import Job
+from unstall.benchmarks.pipeline.plan import Plan
+from unstall.pipeline import ImageSource
+from unstall.pipeline.config import config_to_dict
+from unstall.pipeline.sources import Changes, FolderWatch
+from unstall.pipeline.variants import other_work
+from unstall.profiles import Device, provenance
+from unstall.profiles.machine import Recorder, storage_of
+from unstall.profiles.measure import LOADER_ROUNDS
+from unstall.profiles.provenance import Throttling, throttled_ratio, usable_cores
+from unstall.profiles.report import Document, LeftOut, measurements, now, text
+from unstall.profiles.report.measurements import Measurement, MeasurementDocument, Measurements
+from unstall.profiles.results import Subject, Verdict
+from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.profiles.statistics import LEAST_ROUNDS
 
 BASELINE = "generator"
 # So many photos, spread over the list, are opened to estimate the mean size of all.

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import (
+from unstall.benchmarks.lab.options import (
     DATA,
     MODEL,
     UserError,
@@ -18,14 +18,14 @@ from benchmarks.lab.options import (
     settings,
     split_names,
 )
-from pipeline import BASELINE, VARIANTS, ConfigError, PipelineConfig
-from pipeline.commands import ArgumentParser
-from pipeline.config import config_from_dict
-from pipeline.sources import add_skip_list_option
-from pipeline.text import did_you_mean
-from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
-from profiles import Device
-from profiles.provenance import without_folder
+from unstall.pipeline import BASELINE, VARIANTS, ConfigError, PipelineConfig
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.config import config_from_dict
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.text import did_you_mean
+from unstall.pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
+from unstall.profiles import Device
+from unstall.profiles.provenance import without_folder
 
 # Rounds with --thorough, and the most without it; there rounds end once nothing is left to decide.
 ROUNDS = 5

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.lab.command import Command, run
-from benchmarks.scaleout.parser import parser
-from benchmarks.scaleout.plan import read_plan
+from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.scaleout.parser import parser
+from unstall.benchmarks.scaleout.plan import read_plan
 
 COMMAND = Command(
     parser=parser,

@@ -9,20 +9,20 @@ from typing import Any
 import psutil
 import tensorflow as tf
 
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.session import Session, noise_batch
-from benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.errors import UnavailableError
-from pipeline.service.local import LocalService
-from pipeline.service.numbered import BatchMaker, numbered_batches, rest_of
-from pipeline.service.tf_private import distributed
-from pipeline.stages import output
-from profiles import clock
-from profiles.measure import LOADER_ROUNDS, TRIAL_STEPS, steps_for
-from profiles.measure.windows import Windows
-from profiles.provenance import usable_cores
-from profiles.statistics import median
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.session import Session, noise_batch
+from unstall.benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service.local import LocalService
+from unstall.pipeline.service.numbered import BatchMaker, numbered_batches, rest_of
+from unstall.pipeline.service.tf_private import distributed
+from unstall.pipeline.stages import output
+from unstall.profiles import clock
+from unstall.profiles.measure import LOADER_ROUNDS, TRIAL_STEPS, steps_for
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.statistics import median
 
 # A run lasts at least so long; the median of so many runs counts.
 _RUN_NS, _RUNS = 700_000_000, 5

@@ -9,14 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_files, take_whole
-from benchmarks.lab.options import UserError
-from benchmarks.lab.run import ChildRun, P, S
-from benchmarks.scaleout.plan import Asked, Plan
-from benchmarks.scaleout.samples import Costs, Measurements
-from pipeline import ImageSource
-from profiles import Device
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import read_files, take_whole
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.run import ChildRun, P, S
+from unstall.benchmarks.scaleout.plan import Asked, Plan
+from unstall.benchmarks.scaleout.samples import Costs, Measurements
+from unstall.pipeline import ImageSource
+from unstall.profiles import Device
 
 SESSION = "benchmarks.scaleout.child:ScaleoutSession"
 _TIMEOUT_S = 600.0

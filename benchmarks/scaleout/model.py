@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.scaleout.samples import Costs, CutCosts
+from unstall.benchmarks.scaleout.samples import Costs, CutCosts
 
 # Of what a link carries, this part is payload of TCP: 1,448 of the 1,514 bytes of a frame.
 PAYLOAD_RATIO = 1448 / 1514

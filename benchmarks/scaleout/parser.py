@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.lab.options import DATA, MODEL
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
+from unstall.benchmarks.lab.options import DATA, MODEL
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
 
 VARIANT = "tf-data-autotune"
 DEVICE, ROUNDS, GOAL = "emulated:5000", 5, 0.9

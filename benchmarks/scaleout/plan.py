@@ -7,13 +7,13 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, check_model, config_of, device_of, link_bytes_per_sec, servable
-from benchmarks.scaleout.check.plan import CheckPlan, read_check
-from benchmarks.scaleout.model import Hosts
-from benchmarks.scaleout.parser import VARIANT
-from pipeline import VARIANTS, PipelineConfig
-from profiles import Device
-from profiles.provenance import usable_cores, without_folder
+from unstall.benchmarks.lab.options import UserError, check_model, config_of, device_of, link_bytes_per_sec, servable
+from unstall.benchmarks.scaleout.check.plan import CheckPlan, read_check
+from unstall.benchmarks.scaleout.model import Hosts
+from unstall.benchmarks.scaleout.parser import VARIANT
+from unstall.pipeline import VARIANTS, PipelineConfig
+from unstall.profiles import Device
+from unstall.profiles.provenance import usable_cores, without_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from benchmarks.scaleout.model import LIMITS, Hosts, Pool
-from benchmarks.scaleout.plan import Asked
-from benchmarks.scaleout.results import CutResult, Results, ScaleoutDocument, derive
-from benchmarks.scaleout.samples import Costs, CutCosts, Measurements
-from profiles.report import Kind
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.benchmarks.scaleout.model import LIMITS, Hosts, Pool
+from unstall.benchmarks.scaleout.plan import Asked
+from unstall.benchmarks.scaleout.results import CutResult, Results, ScaleoutDocument, derive
+from unstall.benchmarks.scaleout.samples import Costs, CutCosts, Measurements
+from unstall.profiles.report import Kind
 
 CUT_COLUMNS = ("workers send", "worker us", "trainer us", "KB", "img/s a worker", "needed", "by TensorFlow")
 POOL_COLUMNS = ("workers send", "workers", "img/s", "device", "network", "a million", "limit")

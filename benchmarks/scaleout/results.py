@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.scaleout import model
-from benchmarks.scaleout.model import MOST_WORKERS, Pool
-from benchmarks.scaleout.plan import Asked
-from benchmarks.scaleout.samples import Costs, Measurements
-from profiles.report import Document
+from unstall.benchmarks.scaleout import model
+from unstall.benchmarks.scaleout.model import MOST_WORKERS, Pool
+from unstall.benchmarks.scaleout.plan import Asked
+from unstall.benchmarks.scaleout.samples import Costs, Measurements
+from unstall.profiles.report import Document
 
 ScaleoutDocument = Document[Asked, Measurements]
 

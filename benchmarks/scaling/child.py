@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.lab.backend import Refused
-from benchmarks.scaling.plan import Measurement, Place
-from pipeline import build, open_source
-from pipeline.building import Loader
-from pipeline.errors import UnavailableError
-from profiles import clock
-from profiles.devices import CPU
-from profiles.machine import PeakMemory
-from profiles.samples import Sample
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.scaling.plan import Measurement, Place
+from unstall.pipeline import build, open_source
+from unstall.pipeline.building import Loader
+from unstall.pipeline.errors import UnavailableError
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU
+from unstall.profiles.machine import PeakMemory
+from unstall.profiles.samples import Sample
 
 if TYPE_CHECKING:
-    from profiles.measure.windows import Windows
+    from unstall.profiles.measure.windows import Windows
 
 # Steps of the first iterator. They show how long a step takes.
 _TRIAL_STEPS = 4
@@ -90,8 +90,8 @@ def _windows(place: Place) -> Windows:
     """Returns an object that iterates a loader as `fit` does, beside a model of one layer that has made its step."""
     import keras
 
-    from pipeline.loaders import keras as keras_loaders  # noqa: F401 - so that building a loader does not import it
-    from profiles.measure.windows import Windows
+    from unstall.pipeline.loaders import keras as keras_loaders  # noqa: F401 - so that building a loader does not import it
+    from unstall.profiles.measure.windows import Windows
 
     height, width = place.config.image_size
     model = keras.Sequential(

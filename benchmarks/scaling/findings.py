@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.scaling.plan import AXES, FIGURES, Measurement, PointResult
-from profiles.results import CANARY_RATIO
-from profiles.statistics import median, t_interval
+from unstall.benchmarks.scaling.plan import AXES, FIGURES, Measurement, PointResult
+from unstall.profiles.results import CANARY_RATIO
+from unstall.profiles.statistics import median, t_interval
 
 # The end of a fit may be this far from what is expected. Most numbers in docs/benchmarks.md, section "Scaling", spread
 # by up to a tenth over their rounds: two of them differ by up to a fifth by chance.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lab.options import UserError
-from pipeline import ImageSource
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline import ImageSource
 
 # The copies take at most this much: a thousand photos of 500 kB.
 _MOST_BYTES = 500_000_000

@@ -10,15 +10,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log, read_files
-from benchmarks.lab.run import LabRun
-from benchmarks.scaling.lists import copy_photos, link_files
-from benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
-from pipeline import ImageSource
-from pipeline.cache import cache_root, remove_scratch, scratch_folder
-from profiles.devices import CPU
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused
+from unstall.benchmarks.lab.command import new_log, read_files
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.scaling.lists import copy_photos, link_files
+from unstall.benchmarks.scaling.plan import Asked, MeasuredPlace, Measurement, Measurements, Place, Plan
+from unstall.pipeline import ImageSource
+from unstall.pipeline.cache import cache_root, remove_scratch, scratch_folder
+from unstall.profiles.devices import CPU
+from unstall.profiles.report import LeftOut
 
 # A child that takes longer hangs. The child imports, makes batches for some seconds, and scans its list and makes links
 # to its files, which takes some 0.2 ms a file on a slow disk.

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.options import DATA, UserError, check_least, known_names
-from pipeline import VARIANTS, PipelineConfig
-from pipeline.commands import ArgumentParser
-from pipeline.config import AUTO
-from pipeline.sources import add_skip_list_option
-from profiles.provenance import usable_cores, without_folder
-from profiles.samples import Sample
-from profiles.statistics import median
+from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
+from unstall.pipeline import VARIANTS, PipelineConfig
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.config import AUTO
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.profiles.provenance import usable_cores, without_folder
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

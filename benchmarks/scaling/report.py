@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.scaling.findings import (
+from unstall.benchmarks.scaling.findings import (
     EXPECTATIONS,
     TOLERANCE_RATIO,
     Expectation,
@@ -22,12 +22,12 @@ from benchmarks.scaling.findings import (
     series_of,
     slow_canary_ns,
 )
-from benchmarks.scaling.plan import AXES, FIGURES, Asked, Measurements, PointResult
-from pipeline import PipelineConfig
-from pipeline.variants import other_work
-from profiles.report import Document, Kind, charts, html
-from profiles.report.document import content_of
-from profiles.statistics import median
+from unstall.benchmarks.scaling.plan import AXES, FIGURES, Asked, Measurements, PointResult
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.variants import other_work
+from unstall.profiles.report import Document, Kind, charts, html
+from unstall.profiles.report.document import content_of
+from unstall.profiles.statistics import median
 
 # Most times grow in proportion to the value, which is a straight line on two logarithmic axes. The others are mostly
 # flat.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.lab.command import Command, run
-from benchmarks.scripts.plan import parser, read_plan
+from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.scripts.plan import parser, read_plan
 
 COMMAND = Command(
     parser=parser,

@@ -15,14 +15,14 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.child import program
-from benchmarks.lab.run import LabRun
-from benchmarks.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
-from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
-from profiles import clock
-from profiles.remedies import AS_WRITTEN, gains_of
-from profiles.report import RESULTS, DocumentError, LeftOut, load
-from profiles.report.measurements import KINDS, derive
+from unstall.benchmarks.lab.child import program
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
+from unstall.benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
+from unstall.profiles import clock
+from unstall.profiles.remedies import AS_WRITTEN, gains_of
+from unstall.profiles.report import RESULTS, DocumentError, LeftOut, load
+from unstall.profiles.report.measurements import KINDS, derive
 
 # The line of an epoch's time.
 _EPOCH = re.compile(r"^EPOCH_S (\d+(?:\.\d+)?(?:e-?\d+)?)\s*$", re.MULTILINE)

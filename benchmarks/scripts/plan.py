@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, check_least, known_names
-from pipeline.commands import ArgumentParser
-from pipeline.text import did_you_mean
+from unstall.benchmarks.lab.options import UserError, check_least, known_names
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.text import did_you_mean
 
 # Files of a script's folder: the script, the script as somebody edited it by hand, the script with data that cost
 # nothing, and what is known of them.

@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.scripts.plan import Asked
-from benchmarks.scripts.results import Result, Results, ScriptsDocument, derive
-from benchmarks.scripts.samples import Samples
-from profiles.report import Kind, html
-from profiles.statistics import Interval, range_text
+from unstall.benchmarks.scripts.plan import Asked
+from unstall.benchmarks.scripts.results import Result, Results, ScriptsDocument, derive
+from unstall.benchmarks.scripts.samples import Samples
+from unstall.profiles.report import Kind, html
+from unstall.profiles.statistics import Interval, range_text
 
 HEADINGS = (
     "script",

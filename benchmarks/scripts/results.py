@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.scripts.plan import Asked, Script
-from benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
-from profiles.report import Document
-from profiles.statistics import Interval, by_shared_rounds, geometric_mean, median, ratio_interval
+from unstall.benchmarks.scripts.plan import Asked, Script
+from unstall.benchmarks.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import Interval, by_shared_rounds, geometric_mean, median, ratio_interval
 
 ScriptsDocument = Document[Asked, Samples]
 # Times that frameworks and scripts print: "12ms/step", "3.4 sec", "0:00:12", "elapsed time: 3.2".

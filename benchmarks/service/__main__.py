@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 
 import unstall
-from benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
-from benchmarks.service.parser import parser
-from benchmarks.service.plan import read_plan, read_server
-from profiles.devices import NO_GPU
-from profiles.text import Terminal
+from unstall.benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
+from unstall.benchmarks.service.parser import parser
+from unstall.benchmarks.service.plan import read_plan, read_server
+from unstall.profiles.devices import NO_GPU
+from unstall.profiles.text import Terminal
 
 LOCAL = Command(
     parser=parser,

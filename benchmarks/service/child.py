@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.lab.backend import Refused
-from benchmarks.service.plan import Asked
-from benchmarks.service.samples import MeasuredService, Window, WorkerWindow
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.building import Loader
-from pipeline.errors import UnavailableError
-from pipeline.prepared import bytes_of
-from pipeline.service import Account
-from pipeline.service.client import Counts, ServiceClient
-from profiles import clock
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.service.plan import Asked
+from unstall.benchmarks.service.samples import MeasuredService, Window, WorkerWindow
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.building import Loader
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.prepared import bytes_of
+from unstall.pipeline.service import Account
+from unstall.pipeline.service.client import Counts, ServiceClient
+from unstall.profiles import clock
 
 # A window is so many whole epochs that it takes at least so long.
 _WINDOW_NS = 1_000_000_000

@@ -11,16 +11,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, JobRefused, images_timeout_s
-from benchmarks.lab.command import read_source
-from benchmarks.lab.options import UserError
-from benchmarks.lab.run import ChildRun
-from benchmarks.service.plan import Asked, Plan
-from benchmarks.service.samples import MeasuredService, Measurements, WorkerWindow
-from pipeline import ImageSource
-from profiles.devices import CPU
-from profiles.provenance import usable_threads
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.child import ChildDied, JobRefused, images_timeout_s
+from unstall.benchmarks.lab.command import read_source
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.run import ChildRun
+from unstall.benchmarks.service.plan import Asked, Plan
+from unstall.benchmarks.service.samples import MeasuredService, Measurements, WorkerWindow
+from unstall.pipeline import ImageSource
+from unstall.profiles.devices import CPU
+from unstall.profiles.provenance import usable_threads
+from unstall.profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.child:ServiceSession"
 # Stands in the place of this host's name, which the document does not keep, in the names of its workers.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.lab.command import add_result_options
-from benchmarks.lab.options import DATA
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
+from unstall.benchmarks.lab.command import add_result_options
+from unstall.benchmarks.lab.options import DATA
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
 
 VARIANT = "tf-data-composed"
 ROUNDS, FAULT_IMAGES = 5, 3200

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import (
+from unstall.benchmarks.lab.options import (
     UserError,
     check_least,
     config_of,
@@ -15,12 +15,12 @@ from benchmarks.lab.options import (
     servable,
     split_names,
 )
-from benchmarks.service.faults.plan import FaultsPlan, read_faults
-from benchmarks.service.parser import VARIANT
-from pipeline import VARIANTS, ConfigError, PipelineConfig
-from pipeline.service import NO_SERVICE, Address, parse_address
-from profiles import Device
-from profiles.provenance import without_folder
+from unstall.benchmarks.service.faults.plan import FaultsPlan, read_faults
+from unstall.benchmarks.service.parser import VARIANT
+from unstall.pipeline import VARIANTS, ConfigError, PipelineConfig
+from unstall.pipeline.service import NO_SERVICE, Address, parse_address
+from unstall.profiles import Device
+from unstall.profiles.provenance import without_folder
 
 _MOST_WORKERS = 64
 _HERE = ("localhost", "127.0.0.1", "::1")

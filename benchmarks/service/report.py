@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from benchmarks.service.plan import Asked
-from benchmarks.service.results import CAUSES, Results, ServiceDocument, ServiceResult, WorkerResult, derive
-from benchmarks.service.samples import Measurements
-from pipeline.service import NO_SERVICE
-from profiles.report import Kind
-from profiles.statistics import range_cell
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.benchmarks.service.plan import Asked
+from unstall.benchmarks.service.results import CAUSES, Results, ServiceDocument, ServiceResult, WorkerResult, derive
+from unstall.benchmarks.service.samples import Measurements
+from unstall.pipeline.service import NO_SERVICE
+from unstall.profiles.report import Kind
+from unstall.profiles.statistics import range_cell
 
 COLUMNS = ("batches from", "img/s", "x", "95 %", "wait", "us/img", "ms/MB", "once", "limit")
 WORKER_COLUMNS = ("worker", "img/s", "us/img", "ms/MB", "cores", "split wait", "its own us of a core an image")

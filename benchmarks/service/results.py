@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.service.plan import Asked
-from benchmarks.service.samples import MeasuredService, Measurements, Window
-from pipeline.service import NO_SERVICE
-from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, median, shared_ratio
+from unstall.benchmarks.service.plan import Asked
+from unstall.benchmarks.service.samples import MeasuredService, Measurements, Window
+from unstall.pipeline.service import NO_SERVICE
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import Interval, geometric_mean, median, shared_ratio
 
 ServiceDocument = Document[Asked, Measurements]
 

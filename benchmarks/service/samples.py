@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.service import Account, WorkerFacts
+from unstall.pipeline.service import Account, WorkerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,17 @@ import tensorflow as tf
 from rich.console import Console
 
 import unstall
-from benchmarks.lab.command import check_files
-from benchmarks.lab.options import UserError
-from benchmarks.service.plan import ServerPlan
-from pipeline import SourceError, open_source, read_skip_list
-from pipeline.commands import Stopped
-from pipeline.errors import UnavailableError
-from pipeline.service import LOOPBACK_HOST, Address, Place, server
-from pipeline.service.handshake import check_reachable
-from pipeline.service.tf_private import named_functions
-from pipeline.service.worker import Serving, serve_dataset
-from pipeline.service.worker import serve as serve_source
+from unstall.benchmarks.lab.command import check_files
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.service.plan import ServerPlan
+from unstall.pipeline import SourceError, open_source, read_skip_list
+from unstall.pipeline.commands import Stopped
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service import LOOPBACK_HOST, Address, Place, server
+from unstall.pipeline.service.handshake import check_reachable
+from unstall.pipeline.service.tf_private import named_functions
+from unstall.pipeline.service.worker import Serving, serve_dataset
+from unstall.pipeline.service.worker import serve as serve_source
 
 _OPEN = "open to other hosts: whoever reaches this port can run code here as you, as the service asks for no password"
 _CLOSED = (

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 
 import unstall
-from benchmarks.lab.command import exit_code_of, progress_bar
-from benchmarks.lab.photos import open_splits
-from benchmarks.train.plan import parser, read_plan
-from models.predict import import_keras
-from profiles.text import Terminal
+from unstall.benchmarks.lab.command import exit_code_of, progress_bar
+from unstall.benchmarks.lab.photos import open_splits
+from unstall.benchmarks.train.plan import parser, read_plan
+from unstall.models.predict import import_keras
+from unstall.profiles.text import Terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:

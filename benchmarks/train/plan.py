@@ -7,11 +7,11 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import models
-from benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_from_file
-from pipeline import VARIANTS, PipelineConfig
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
+from unstall import models
+from unstall.benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_from_file
+from unstall.pipeline import VARIANTS, PipelineConfig
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
 
 # The fastest variant that needs no prepared files. It augments photos as the published tutorial does.
 _VARIANT = "tf-data-composed"

@@ -12,20 +12,20 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import Progress
 
-import models
-from benchmarks.lab.backend import named_backend
-from benchmarks.lab.command import say_noise
-from benchmarks.lab.options import UserError
-from benchmarks.lab.photos import Splits
-from benchmarks.lab.serve import one_line
-from benchmarks.lab.training import DivergedError, Evaluation, Pass, antialiases, train
-from benchmarks.train.plan import Plan
-from models.saved import check_classes, finish, foreign_layers, save
-from pipeline import PipelineConfig
-from pipeline.commands import decoders_unheard
-from pipeline.errors import UnavailableError
-from profiles.measure.backends import backend
-from profiles.statistics import share_interval
+from unstall import models
+from unstall.benchmarks.lab.backend import named_backend
+from unstall.benchmarks.lab.command import say_noise
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.photos import Splits
+from unstall.benchmarks.lab.serve import one_line
+from unstall.benchmarks.lab.training import DivergedError, Evaluation, Pass, antialiases, train
+from unstall.benchmarks.train.plan import Plan
+from unstall.models.saved import check_classes, finish, foreign_layers, save
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.commands import decoders_unheard
+from unstall.pipeline.errors import UnavailableError
+from unstall.profiles.measure.backends import backend
+from unstall.profiles.statistics import share_interval
 
 
 def train_and_keep(plan: Plan, splits: Splits, progress: Progress, console: Console, errors: Console) -> int:

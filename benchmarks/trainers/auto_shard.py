@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.trainers.counting import Counter
-from benchmarks.trainers.samples import AutoShard
+from unstall.benchmarks.trainers.counting import Counter
+from unstall.benchmarks.trainers.samples import AutoShard
 
 _POLICIES = tf.data.experimental.AutoShardPolicy
 

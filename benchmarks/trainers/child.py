@@ -13,20 +13,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.session import noise_batch
-from benchmarks.trainers.auto_shard import asked_of_tensorflow
-from benchmarks.trainers.counting import Counter, counted
-from benchmarks.trainers.place import Place
-from benchmarks.trainers.plan import Asked
-from benchmarks.trainers.samples import AutoShard, ProcessEpoch
-from benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
-from benchmarks.trainers.timed_fit import TimedFit, timed_replicas
-from models import ModelError, image_size, open_model
-from pipeline import ImageSource, build
-from pipeline.errors import UnavailableError
-from profiles.devices import CPU
-from profiles.measure.windows import Windows
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.session import noise_batch
+from unstall.benchmarks.trainers.auto_shard import asked_of_tensorflow
+from unstall.benchmarks.trainers.counting import Counter, counted
+from unstall.benchmarks.trainers.place import Place
+from unstall.benchmarks.trainers.plan import Asked
+from unstall.benchmarks.trainers.samples import AutoShard, ProcessEpoch
+from unstall.benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
+from unstall.benchmarks.trainers.timed_fit import TimedFit, timed_replicas
+from unstall.models import ModelError, image_size, open_model
+from unstall.pipeline import ImageSource, build
+from unstall.pipeline.errors import UnavailableError
+from unstall.profiles.devices import CPU
+from unstall.profiles.measure.windows import Windows
 
 # Steps of the copy of the model that has no other trainers; the first is not measured.
 _ALONE_STEPS = 4

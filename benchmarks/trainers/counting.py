@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles import clock
+from unstall.profiles import clock
 
 
 class Counter:

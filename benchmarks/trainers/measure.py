@@ -10,16 +10,16 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import images_timeout_s
-from benchmarks.lab.command import read_source, take_whole
-from benchmarks.lab.run import LabRun
-from benchmarks.trainers.plan import Asked, Plan
-from benchmarks.trainers.processes import Trainers, TrainersFailed
-from benchmarks.trainers.samples import MeasuredTrainers, Measurements
-from benchmarks.trainers.subjects import SUBJECTS
-from pipeline import ImageSource
-from profiles.provenance import usable_threads
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.child import images_timeout_s
+from unstall.benchmarks.lab.command import read_source, take_whole
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.trainers.plan import Asked, Plan
+from unstall.benchmarks.trainers.processes import Trainers, TrainersFailed
+from unstall.benchmarks.trainers.samples import MeasuredTrainers, Measurements
+from unstall.benchmarks.trainers.subjects import SUBJECTS
+from unstall.pipeline import ImageSource
+from unstall.profiles.provenance import usable_threads
+from unstall.profiles.report import LeftOut
 
 # Each request trains for so many epochs, in which every process may decode all images.
 _EPOCHS = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from benchmarks.trainers.subjects import SUBJECTS
-from pipeline.service import LOOPBACK_HOST
+from unstall.benchmarks.trainers.subjects import SUBJECTS
+from unstall.pipeline.service import LOOPBACK_HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

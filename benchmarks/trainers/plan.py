@@ -8,15 +8,15 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_of, known_names
-from benchmarks.trainers.subjects import SUBJECTS
-from pipeline import VARIANTS, PipelineConfig
-from pipeline.commands import ArgumentParser
-from pipeline.service import NO_SERVICE
-from pipeline.sources import add_skip_list_option
-from pipeline.variants import TF_DATA
-from profiles.cluster import TfConfigError, read_tf_config
-from profiles.provenance import without_folder
+from unstall.benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_of, known_names
+from unstall.benchmarks.trainers.subjects import SUBJECTS
+from unstall.pipeline import VARIANTS, PipelineConfig
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.service import NO_SERVICE
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.variants import TF_DATA
+from unstall.profiles.cluster import TfConfigError, read_tf_config
+from unstall.profiles.provenance import without_folder
 
 VARIANT, DATA, ROUNDS, PROCESSES = "tf-data-autotune", "generated:640", 5, 2
 # Each is a process with Keras, TensorFlow and JAX in it, or a device that shares this host's cores with the others.

@@ -6,15 +6,15 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
-from benchmarks.lab.command import new_log
-from benchmarks.lab.ports import free_port
-from benchmarks.trainers.place import Place, environment_of
-from benchmarks.trainers.plan import Asked
-from benchmarks.trainers.subjects import SUBJECTS
-from pipeline import ImageSource
-from pipeline.service import LOOPBACK_HOST
-from profiles.devices import CPU
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
+from unstall.benchmarks.lab.command import new_log
+from unstall.benchmarks.lab.ports import free_port
+from unstall.benchmarks.trainers.place import Place, environment_of
+from unstall.benchmarks.trainers.plan import Asked
+from unstall.benchmarks.trainers.subjects import SUBJECTS
+from unstall.pipeline import ImageSource
+from unstall.pipeline.service import LOOPBACK_HOST
+from unstall.profiles.devices import CPU
 
 _SESSION = "benchmarks.trainers.child:TrainerSession"
 # Where a process ends, others soon fail with errors of their own connections: wait so long for the end of that process.

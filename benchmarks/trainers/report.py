@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from benchmarks.trainers.plan import Asked
-from benchmarks.trainers.results import (
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.benchmarks.trainers.plan import Asked
+from unstall.benchmarks.trainers.results import (
     CAUSES,
     ProcessResult,
     ReplicaResult,
@@ -20,11 +20,11 @@ from benchmarks.trainers.results import (
     TrainersResult,
     derive,
 )
-from benchmarks.trainers.samples import AutoShard, Measurements
-from benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
-from profiles.cluster import several_hosts
-from profiles.report import Kind
-from profiles.statistics import range_cell
+from unstall.benchmarks.trainers.samples import AutoShard, Measurements
+from unstall.benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
+from unstall.profiles.cluster import several_hosts
+from unstall.profiles.report import Kind
+from unstall.profiles.statistics import range_cell
 
 COLUMNS = ("subject", "trainers", "img/s", "x one", "95 %", "decoded", "loading", "straggler")
 PROCESS_COLUMNS = ("process", "img/s", "decoded", "loading", "for others", "step", "between", "own ms")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.trainers.plan import Asked
-from benchmarks.trainers.samples import AutoShard, MeasuredTrainers, Measurements, ProcessEpoch
-from benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
-from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, shared_ratio
+from unstall.benchmarks.trainers.plan import Asked
+from unstall.benchmarks.trainers.samples import AutoShard, MeasuredTrainers, Measurements, ProcessEpoch
+from unstall.benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import Interval, geometric_mean, shared_ratio
 
 TrainersDocument = Document[Asked, Measurements]
 

@@ -10,10 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from benchmarks.trainers.counting import Counter
-from profiles import clock
-from profiles.devices import CPU
-from profiles.measure.backends import backend_of
+from unstall.benchmarks.trainers.counting import Counter
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU
+from unstall.profiles.measure.backends import backend_of
 
 # In the first epoch of a `fit`, Keras opens the dataset more than once, to look at its batches.
 _EPOCHS = 2

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.lab.command import Command, run
-from benchmarks.truth.plan import PARTS, PLANTED_PART, parser, part_of, read
+from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.truth.plan import PARTS, PLANTED_PART, parser, part_of, read
 
 _LABS = {
     PLANTED_PART: "benchmarks.truth.measure:open_planted",

@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
-from benchmarks.lab.child import program
-from benchmarks.lab.options import UserError
-from benchmarks.truth.measure import Run
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.promises import OURS, PAIRS, SHARES, TRACEML
-from benchmarks.truth.samples import Attempt, Case, Figure, Group
+from unstall.benchmarks.lab.child import program
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.truth.measure import Run
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.promises import OURS, PAIRS, SHARES, TRACEML
+from unstall.benchmarks.truth.samples import Attempt, Case, Figure, Group
 
 # Milliseconds that a batch takes to load, and a step; and the number of worker processes.
 _CASES = ((0, 20, 0), (5, 20, 0), (10, 10, 0), (20, 5, 0), (20, 16, 1), (20, 10, 1), (20, 4, 1))
@@ -195,7 +195,7 @@ def _its_own_fields() -> Iterator[None]:
 
 def _run(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:
     """Runs a command to its end, or ends it with all processes that it has started."""
-    environment = {"PYTHONPATH": str(Path(unstall.__file__).parent), **environment}
+    environment = {"PYTHONPATH": str(unstall.ROOT), **environment}
     with (folder / "output.txt").open("w+") as output:
         try:
             with program(command, folder, environment, stdout=output, stderr=output) as process:

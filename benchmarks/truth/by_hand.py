@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles import clock
+from unstall.profiles import clock
 
 # Steps before the clock starts: they trace the model's step.
 _WARM_UP_STEPS = 3

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.truth.planted import a_batch
-from benchmarks.truth.promises import PLANTED
-from benchmarks.truth.samples import Figure
-from profiles.devices import parse_device
-from profiles.measure.measure import measure_samples
-from profiles.measure.windows import Windows
-from profiles.results import Result, summarise
-from profiles.samples import Sample
-from profiles.statistics import median
+from unstall.benchmarks.truth.planted import a_batch
+from unstall.benchmarks.truth.promises import PLANTED
+from unstall.benchmarks.truth.samples import Figure
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure.measure import measure_samples
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.results import Result, summarise
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import median
 
 # Rounds of a measurement, unless a case wants more; and how often it is tried to meet one machine all the time.
 _ROUNDS, _TRIES = 2, 2

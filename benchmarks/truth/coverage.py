@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # `scipy.stats` takes a second to import: it is imported when it is first used
 
-from benchmarks.truth.samples import Figure
-from profiles.statistics import CONFIDENCE, LEAST_ROUNDS
+from unstall.benchmarks.truth.samples import Figure
+from unstall.profiles.statistics import CONFIDENCE, LEAST_ROUNDS
 
 ROUNDS = (*range(LEAST_ROUNDS, 11), 12, 15)
 # As many subjects are compared in a round as a usual run has variants.

@@ -17,25 +17,25 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.gate import processes
-from benchmarks.gate.measure import compare
-from benchmarks.gate.plan import Question
-from benchmarks.gate.processes import Setting, Subject
-from benchmarks.gate.results import Comparison
-from benchmarks.gate.samples import SIDES, Process
-from benchmarks.lab.command import new_log
-from benchmarks.lab.options import MODEL, UserError
-from benchmarks.truth.gate_faults import faults
-from benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, comparisons
-from benchmarks.truth.measure import Run, neighbours
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.promises import FAULTS, GATE_PARTS, SIMULATED, SIMULATED_FEW, SIMULATION, GatePart
-from benchmarks.truth.report import KIND
-from benchmarks.truth.samples import Attempt, Case, Figure, Group
-from benchmarks.truth.sections import pair_ratios
-from profiles.devices import CPU
-from profiles.gate import REGRESSION, SAME, THRESHOLD_RATIO
-from profiles.report import RESULTS, DocumentError, load
+from unstall.benchmarks.gate import processes
+from unstall.benchmarks.gate.measure import compare
+from unstall.benchmarks.gate.plan import Question
+from unstall.benchmarks.gate.processes import Setting, Subject
+from unstall.benchmarks.gate.results import Comparison
+from unstall.benchmarks.gate.samples import SIDES, Process
+from unstall.benchmarks.lab.command import new_log
+from unstall.benchmarks.lab.options import MODEL, UserError
+from unstall.benchmarks.truth.gate_faults import faults
+from unstall.benchmarks.truth.gate_simulated import NOISE, POWER, SPREADS, comparisons
+from unstall.benchmarks.truth.measure import Run, neighbours
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.promises import FAULTS, GATE_PARTS, SIMULATED, SIMULATED_FEW, SIMULATION, GatePart
+from unstall.benchmarks.truth.report import KIND
+from unstall.benchmarks.truth.samples import Attempt, Case, Figure, Group
+from unstall.benchmarks.truth.sections import pair_ratios
+from unstall.profiles.devices import CPU
+from unstall.profiles.gate import REGRESSION, SAME, THRESHOLD_RATIO
+from unstall.profiles.report import RESULTS, DocumentError, load
 
 _LOG = "children.log"
 _SETTING = Setting(data="", measure="loader", model=MODEL, device=CPU)

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiles import provenance
-from profiles.gate import EPOCH, RECORDED, Invariants, MeasuredRates, machine_of, new_baseline, path_of, write
+import unstall
+from unstall.profiles import provenance
+from unstall.profiles.gate import EPOCH, RECORDED, Invariants, MeasuredRates, machine_of, new_baseline, path_of, write
 
 _TIMEOUT_S = 600.0
 _FEEDS = """
@@ -102,7 +103,7 @@ def _run(folder: Path, *words: str, interrupt_after_s: float | None = None) -> i
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gate", *words, "--out", str(folder / "out")],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        env={**os.environ, "PYTHONPATH": str(unstall.ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.gate import INCONCLUSIVE, PAIRS, SAME, THRESHOLD_RATIO, Paired, change, combine, plan, share_out
+from unstall.profiles.gate import INCONCLUSIVE, PAIRS, SAME, THRESHOLD_RATIO, Paired, change, combine, plan, share_out
 
 # Two measurements a pair.
 _MEASUREMENTS = 2 * PAIRS[-1]

@@ -9,12 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.truth import by_hand
-from benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
-from benchmarks.truth.loops import loop_cell
-from benchmarks.truth.on_gpu import gpu_cell, transfer
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.planted import (
+from unstall.benchmarks.truth import by_hand
+from unstall.benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
+from unstall.benchmarks.truth.loops import loop_cell
+from unstall.benchmarks.truth.on_gpu import gpu_cell, transfer
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.planted import (
     IMAGES,
     Burner,
     Metronome,
@@ -25,13 +25,13 @@ from benchmarks.truth.planted import (
     a_model,
     on_one_core,
 )
-from benchmarks.truth.promises import GRIDS, GRIDS_ON_GPU, LOOPS, TIMES_MS, TRANSFER
-from benchmarks.truth.samples import Figure, Group
-from profiles.devices import parse_device
-from profiles.measure.windows import Windows
-from profiles.provenance import usable_cores
-from profiles.results import Result
-from profiles.stages.tf_stages import tfdata_table
+from unstall.benchmarks.truth.promises import GRIDS, GRIDS_ON_GPU, LOOPS, TIMES_MS, TRANSFER
+from unstall.benchmarks.truth.samples import Figure, Group
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.results import Result
+from unstall.profiles.stages.tf_stages import tfdata_table
 
 _STEPS_TO_COUNT = (10, 30, 100, 300, 1000)
 # Of an epoch with a loader that works beside the model.

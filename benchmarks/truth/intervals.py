@@ -12,18 +12,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.options import MODEL, UserError
-from benchmarks.lab.rounds import Group as Children
-from benchmarks.lab.rounds import run_round
-from benchmarks.lab.session import Job
-from benchmarks.truth.coverage import ROUNDS, coverage
-from benchmarks.truth.gate_simulated import NOISE
-from benchmarks.truth.measure import Run
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.samples import Figure, Group
-from pipeline import VARIANTS, ImageSource, open_source
-from profiles.devices import CPU
-from profiles.statistics import CONFIDENCE
+from unstall.benchmarks.lab.options import MODEL, UserError
+from unstall.benchmarks.lab.rounds import Group as Children
+from unstall.benchmarks.lab.rounds import run_round
+from unstall.benchmarks.lab.session import Job
+from unstall.benchmarks.truth.coverage import ROUNDS, coverage
+from unstall.benchmarks.truth.gate_simulated import NOISE
+from unstall.benchmarks.truth.measure import Run
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.samples import Figure, Group
+from unstall.pipeline import VARIANTS, ImageSource, open_source
+from unstall.profiles.devices import CPU
+from unstall.profiles.statistics import CONFIDENCE
 
 _PHOTOS = "generated:512"
 # Copies of one variant, compared two by two, in rounds as the main job has them.

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.lab.options import UserError
-from benchmarks.truth.comparison import Epoch, Figures, compare
-from benchmarks.truth.planted import IMAGES, Sleeper, a_loader
-from benchmarks.truth.promises import LOOPS
-from profiles import clock
-from profiles.magic import run_watched
-from profiles.report.measurements import derive
-from profiles.results import Result
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.truth.comparison import Epoch, Figures, compare
+from unstall.benchmarks.truth.planted import IMAGES, Sleeper, a_loader
+from unstall.benchmarks.truth.promises import LOOPS
+from unstall.profiles import clock
+from unstall.profiles.magic import run_watched
+from unstall.profiles.report.measurements import derive
+from unstall.profiles.results import Result
 
 # Epochs that are timed by hand, and that are watched; the first watched one is not counted.
 _BY_HAND, WATCHED = 3, 4

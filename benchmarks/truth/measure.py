@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
-from benchmarks.lab.run import LabRun
-from benchmarks.truth.plan import Asked, Plan
-from benchmarks.truth.promises import ON_GPU
-from benchmarks.truth.samples import Group, Measurements
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.truth.plan import Asked, Plan
+from unstall.benchmarks.truth.promises import ON_GPU
+from unstall.benchmarks.truth.samples import Group, Measurements
 
 
 def open_planted(plan: Plan, progress: Progress, errors: Console) -> Run:

@@ -14,13 +14,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.lab.options import UserError
-from benchmarks.truth import by_hand
-from benchmarks.truth.comparison import Epoch, Figures, compare, measure_load
-from benchmarks.truth.loops import WATCHED, watched
-from benchmarks.truth.planted import IMAGES, SIDE, Sleeper, a_batch, a_loader, a_model
-from benchmarks.truth.promises import TRANSFER
-from profiles.measure.backends import device_here
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.truth import by_hand
+from unstall.benchmarks.truth.comparison import Epoch, Figures, compare, measure_load
+from unstall.benchmarks.truth.loops import WATCHED, watched
+from unstall.benchmarks.truth.planted import IMAGES, SIDE, Sleeper, a_batch, a_loader, a_model
+from unstall.benchmarks.truth.promises import TRANSFER
+from unstall.profiles.measure.backends import device_here
 
 # Seconds that an epoch lasts, about, and the plain steps that are timed beside it.
 _EPOCH_S, _STEPS_S = 0.4, 0.25

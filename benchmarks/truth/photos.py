@@ -12,15 +12,15 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.command import read_files, say_noise
-from benchmarks.lab.options import UserError
-from benchmarks.truth.measure import Run
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.promises import DECODERS
-from benchmarks.truth.samples import Figure, Group
-from pipeline import ImageSource, open_source
-from pipeline.commands import decoders_unheard
-from profiles import clock
+from unstall.benchmarks.lab.command import read_files, say_noise
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.truth.measure import Run
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.promises import DECODERS
+from unstall.benchmarks.truth.samples import Figure, Group
+from unstall.pipeline import ImageSource, open_source
+from unstall.pipeline.commands import decoders_unheard
+from unstall.profiles import clock
 
 # Blocks of the one kind and the other in turn, so that both meet the same machine.
 _BLOCK_PHOTOS = 50

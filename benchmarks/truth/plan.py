@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import MODEL, UserError, check_least
-from benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, ON_GPU, PLANTED, SIMULATION
-from models import MODELS
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
-from profiles.provenance import without_folder
+from unstall.benchmarks.lab.options import MODEL, UserError, check_least
+from unstall.benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, ON_GPU, PLANTED, SIMULATION
+from unstall.models import MODELS
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.profiles.provenance import without_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from profiles import clock
+from unstall.profiles import clock
 
 IMAGES = 10
 SIDE = 2

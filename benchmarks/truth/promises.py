@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from profiles.gate import ALARM_ERROR, FAILED, IMPROVED, REGRESSION
+from unstall.profiles.gate import ALARM_ERROR, FAILED, IMPROVED, REGRESSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from benchmarks.truth.plan import PARTS, PLANTED_PART, Asked
-from benchmarks.truth.results import Results, TruthDocument, derive
-from benchmarks.truth.samples import Measurements
-from benchmarks.truth.sections import Table, sections
-from profiles.report import Kind, encode, html
+from unstall.benchmarks.truth.plan import PARTS, PLANTED_PART, Asked
+from unstall.benchmarks.truth.results import Results, TruthDocument, derive
+from unstall.benchmarks.truth.samples import Measurements
+from unstall.benchmarks.truth.sections import Table, sections
+from unstall.profiles.report import Kind, encode, html
 
 _HEADING = "How far our own figures are off"
 

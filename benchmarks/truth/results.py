@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # `scipy.stats` takes a second to import: it is imported when it is first used
 
-from benchmarks.truth.coverage import real_intervals
-from benchmarks.truth.plan import Asked
-from benchmarks.truth.promises import (
+from unstall.benchmarks.truth.coverage import real_intervals
+from unstall.benchmarks.truth.plan import Asked
+from unstall.benchmarks.truth.promises import (
     ALARMS_BOUND,
     BIAS_RATIO,
     COVERAGE_BOUND,
@@ -33,10 +33,10 @@ from benchmarks.truth.promises import (
     WITHIN_RATIO,
     Bound,
 )
-from benchmarks.truth.samples import Attempt, Figure, Group, Measurements
-from profiles.report import Document
-from profiles.results import bound_of
-from profiles.statistics import CONFIDENCE, Interval, geometric_mean, median, ratio_interval
+from unstall.benchmarks.truth.samples import Attempt, Figure, Group, Measurements
+from unstall.profiles.report import Document
+from unstall.profiles.results import bound_of
+from unstall.profiles.statistics import CONFIDENCE, Interval, geometric_mean, median, ratio_interval
 
 TruthDocument = Document[Asked, Measurements]
 # Plain runs of a script, by which its verdicts are judged.

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.truth.coverage import ROUNDS, real_intervals
-from benchmarks.truth.gate_simulated import POWER
-from benchmarks.truth.plan import Asked
-from benchmarks.truth.promises import (
+from unstall.benchmarks.truth.coverage import ROUNDS, real_intervals
+from unstall.benchmarks.truth.gate_simulated import POWER
+from unstall.benchmarks.truth.plan import Asked
+from unstall.benchmarks.truth.promises import (
     COVERAGE_BOUND,
     FAULTS,
     GATE_PARTS,
@@ -33,11 +33,11 @@ from benchmarks.truth.promises import (
     TRACEML,
     WATCHING_RATIO,
 )
-from benchmarks.truth.results import PLAIN, Bias, Check, Results, TruthDocument, loading_of, verdict_counts
-from benchmarks.truth.samples import Attempt, Figure, Group
-from profiles.gate import EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME
-from profiles.results import bound_of
-from profiles.statistics import CONFIDENCE, median, range_text, share_interval
+from unstall.benchmarks.truth.results import PLAIN, Bias, Check, Results, TruthDocument, loading_of, verdict_counts
+from unstall.benchmarks.truth.samples import Attempt, Figure, Group
+from unstall.profiles.gate import EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME
+from unstall.profiles.results import bound_of
+from unstall.profiles.statistics import CONFIDENCE, median, range_text, share_interval
 
 _VERDICTS = {REGRESSION: "regr.", IMPROVED: "impr.", SAME: "same", INCONCLUSIVE: "open", FAILED: "failed"}
 _FEW = f"false of {SIMULATED_FEW}"

@@ -20,14 +20,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 import unstall
-from benchmarks.lab.options import UserError
-from benchmarks.truth.measure import Run, neighbours
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.promises import LEAST_RIGHT_RATIO
-from benchmarks.truth.results import PLAIN
-from benchmarks.truth.samples import Attempt, Case, Group
-from profiles import clock
-from profiles.provenance import usable_cores
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.truth.measure import Run, neighbours
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.promises import LEAST_RIGHT_RATIO
+from unstall.benchmarks.truth.results import PLAIN
+from unstall.benchmarks.truth.samples import Attempt, Case, Group
+from unstall.profiles import clock
+from unstall.profiles.provenance import usable_cores
 
 _TIMEOUT_S, _TRUTH_ROUNDS = 300.0, 7
 # How long the neighbour stays, and stays away.
@@ -131,7 +131,7 @@ def _run_python(folder: Path, words: Sequence[str]) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(unstall.__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "2"},
+        env={**os.environ, "PYTHONPATH": str(unstall.ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,

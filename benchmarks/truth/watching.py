@@ -10,12 +10,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from benchmarks.truth.plan import Plan
-from benchmarks.truth.samples import Figure, Group
-from models import MODELS, open_model
-from pipeline import VARIANTS, build, open_source
-from profiles import clock
-from profiles.script.monitor import StallMonitor
+from unstall.benchmarks.truth.plan import Plan
+from unstall.benchmarks.truth.samples import Figure, Group
+from unstall.models import MODELS, open_model
+from unstall.pipeline import VARIANTS, build, open_source
+from unstall.profiles import clock
+from unstall.profiles.script.monitor import StallMonitor
 
 _PHOTOS = "generated:512"
 # A loader whose batches are ready, and one whose batches are waited for.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.lab.command import Command, run
-from benchmarks.tune.plan import DIFF, SCRIPT, TOML, parser, read_advice, read_check, read_search
+from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.tune.plan import DIFF, SCRIPT, TOML, parser, read_advice, read_check, read_search
 
 SEARCH = Command(
     parser=parser,

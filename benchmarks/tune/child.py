@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.session import Session
-from benchmarks.tune.costs import measure_costs
-from benchmarks.tune.exactness import Exactness, compare
-from benchmarks.tune.own.child import UserPipeline, call
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.cache import cache_root, remove_scratch, scratch_folder
-from pipeline.cost_model import Consumer, StageCost, StageKey
-from pipeline.errors import UnavailableError
-from pipeline.prepared.write import materialize
-from profiles import Device
-from profiles.measure.windows import Windows
-from profiles.remedies import Trial, room_here
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.session import Session
+from unstall.benchmarks.tune.costs import measure_costs
+from unstall.benchmarks.tune.exactness import Exactness, compare
+from unstall.benchmarks.tune.own.child import UserPipeline, call
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.cache import cache_root, remove_scratch, scratch_folder
+from unstall.pipeline.cost_model import Consumer, StageCost, StageKey
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.prepared.write import materialize
+from unstall.profiles import Device
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies import Trial, room_here
 
 # Images, spread over the source, that are read to measure what a prepared copy costs, and to compare pixels.
 PREPARED_IMAGES, COMPARED_IMAGES = 256, 128

@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.lab.session import noise_batch
-from pipeline import ImageSource, PipelineConfig, build
-from pipeline.cost_model import Consumer, StageCost, StageKey, stages_of
-from pipeline.errors import UnavailableError
-from pipeline.stages import augment, output
-from profiles import clock
-from profiles.measure import TRIAL_STEPS, steps_for
-from profiles.measure.windows import Windows
-from profiles.provenance import usable_cores
-from profiles.samples import Sample
-from profiles.stages.tf_stages import Drain, serial_options
-from profiles.statistics import median
+from unstall.benchmarks.lab.session import noise_batch
+from unstall.pipeline import ImageSource, PipelineConfig, build
+from unstall.pipeline.cost_model import Consumer, StageCost, StageKey, stages_of
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.stages import augment, output
+from unstall.profiles import clock
+from unstall.profiles.measure import TRIAL_STEPS, steps_for
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.samples import Sample
+from unstall.profiles.stages.tf_stages import Drain, serial_options
+from unstall.profiles.statistics import median
 
 # A run of one stage lasts about so many seconds; and how many runs of each are timed.
 _RUN_S, _RUNS = 0.1, 3

@@ -8,18 +8,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.command import read_source
-from benchmarks.lab.run import LabRun
-from benchmarks.tune.plan import SCRIPT, TOML, Asked, Plan
-from benchmarks.tune.results import Results
-from benchmarks.tune.rounds import say_beside
-from benchmarks.tune.samples import SearchSamples
-from benchmarks.tune.search import Tuner
-from pipeline import ImageSource, SourceError
-from pipeline.config import config_to_toml
-from pipeline.errors import ExportError
-from pipeline.export import export
-from profiles.report import LeftOut, write_atomically
+from unstall.benchmarks.lab.command import read_source
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.tune.plan import SCRIPT, TOML, Asked, Plan
+from unstall.benchmarks.tune.results import Results
+from unstall.benchmarks.tune.rounds import say_beside
+from unstall.benchmarks.tune.samples import SearchSamples
+from unstall.benchmarks.tune.search import Tuner
+from unstall.pipeline import ImageSource, SourceError
+from unstall.pipeline.config import config_to_toml
+from unstall.pipeline.errors import ExportError
+from unstall.pipeline.export import export
+from unstall.profiles.report import LeftOut, write_atomically
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:

@@ -11,15 +11,24 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.lab.options import DATA, MODEL, UserError, check_least, check_model, config_of, device_of, size_bytes
-from benchmarks.tune.exactness import CLASSES
-from pipeline import PipelineConfig
-from pipeline.cache import cache_root
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
-from profiles import Device
-from profiles.devices import parse_device
-from profiles.provenance import without_folder
+from unstall.benchmarks.lab.options import (
+    DATA,
+    MODEL,
+    UserError,
+    check_least,
+    check_model,
+    config_of,
+    device_of,
+    size_bytes,
+)
+from unstall.benchmarks.tune.exactness import CLASSES
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.profiles import Device
+from unstall.profiles.devices import parse_device
+from unstall.profiles.provenance import without_folder
 
 # Seconds of measuring, and with --thorough.
 BUDGET_S, THOROUGH_BUDGET_S = 35.0, 60.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_table
-from benchmarks.tune.plan import SCRIPT, TOML, Asked
-from benchmarks.tune.results import (
+from unstall.benchmarks.lab.tables import Table, page, print_table
+from unstall.benchmarks.tune.plan import SCRIPT, TOML, Asked
+from unstall.benchmarks.tune.results import (
     AUTOTUNE,
     HEURISTIC,
     NAIVE,
@@ -21,11 +21,11 @@ from benchmarks.tune.results import (
     shared_rounds,
     simplicity,
 )
-from benchmarks.tune.samples import SearchSamples
-from pipeline.cost_model import stages_of
-from pipeline.export import drawn_text
-from profiles.report import Bar, Kind, Line, Picture, Screen
-from profiles.statistics import range_cell, range_text
+from unstall.benchmarks.tune.samples import SearchSamples
+from unstall.pipeline.cost_model import stages_of
+from unstall.pipeline.export import drawn_text
+from unstall.profiles.report import Bar, Kind, Line, Picture, Screen
+from unstall.profiles.statistics import range_cell, range_text
 
 _BAR_WIDTH = 34
 # A rate below this part of the predicted one shows that the prediction lacks what sets the rate.

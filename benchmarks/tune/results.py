@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.tune.plan import Asked
-from benchmarks.tune.samples import MeasuredPipeline, SearchSamples, Subject
-from pipeline import PipelineConfig
-from profiles.report import Document
-from profiles.samples import Sample
-from profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
+from unstall.benchmarks.tune.plan import Asked
+from unstall.benchmarks.tune.samples import MeasuredPipeline, SearchSamples, Subject
+from unstall.pipeline import PipelineConfig
+from unstall.profiles.report import Document
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
 
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
 # Predicted rates that differ by less count as equal, and the simpler pipeline comes first.

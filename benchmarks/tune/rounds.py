@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from rich.progress import Progress
 
-from profiles import clock
+from unstall.profiles import clock
 
 # The class that answers in the measuring process.
 SESSION = "benchmarks.tune.child:TuneSession"

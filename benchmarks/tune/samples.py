@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.tune.exactness import Exactness
-from pipeline import PipelineConfig
-from pipeline.cost_model import Consumer, Prediction, StageCost
-from profiles.samples import Sample
+from unstall.benchmarks.tune.exactness import Exactness
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.cost_model import Consumer, Prediction, StageCost
+from unstall.profiles.samples import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

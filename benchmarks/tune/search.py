@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.options import UserError
-from benchmarks.lab.rounds import MOST_IMAGES, QUICK_IMAGES, Group, Turn, run_round
-from benchmarks.lab.session import Job
-from benchmarks.tune.exactness import Exactness, allowed
-from benchmarks.tune.plan import Plan
-from benchmarks.tune.results import (
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.rounds import MOST_IMAGES, QUICK_IMAGES, Group, Turn, run_round
+from unstall.benchmarks.lab.session import Job
+from unstall.benchmarks.tune.exactness import Exactness, allowed
+from unstall.benchmarks.tune.plan import Plan
+from unstall.benchmarks.tune.results import (
     AUTOTUNE,
     EQUAL_RATIO,
     HEURISTIC,
@@ -30,15 +30,15 @@ from benchmarks.tune.results import (
     simplicity,
     undecided,
 )
-from benchmarks.tune.rounds import LEAST_ROUNDS, QUICK_ROUNDS, SESSION, Say, rounds_within
-from benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples, Subject
-from pipeline import ImageSource, PipelineConfig
-from pipeline.config import AUTO, CHOICES
-from pipeline.cost_model import Consumer, StageCost, StageKey, candidates, kind_of, predict, stages_of
-from pipeline.prepared import bytes_of
-from profiles import clock
-from profiles.provenance import usable_cores
-from profiles.report import LeftOut
+from unstall.benchmarks.tune.rounds import LEAST_ROUNDS, QUICK_ROUNDS, SESSION, Say, rounds_within
+from unstall.benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples, Subject
+from unstall.pipeline import ImageSource, PipelineConfig
+from unstall.pipeline.config import AUTO, CHOICES
+from unstall.pipeline.cost_model import Consumer, StageCost, StageKey, candidates, kind_of, predict, stages_of
+from unstall.pipeline.prepared import bytes_of
+from unstall.profiles import clock
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.report import LeftOut
 
 # Pipelines that are measured beside naive, heuristic and AUTOTUNE, and by a quick search beside AUTOTUNE.
 SHORTLIST, QUICK_SHORTLIST = 5, 3

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.cache import cache_root, is_used, remove_unused
-from pipeline.commands.terminal import ArgumentParser, tell
+from unstall.pipeline.cache import cache_root, is_used, remove_unused
+from unstall.pipeline.commands.terminal import ArgumentParser, tell
 
 if TYPE_CHECKING:
     from rich.console import Console

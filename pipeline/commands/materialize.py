@@ -14,21 +14,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline import clock
-from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
-from pipeline.config import AUTO, CHOICES, PipelineConfig
-from pipeline.errors import SourceError, UnavailableError, WriteError, first_line
-from pipeline.opening import open_source
-from pipeline.prepared.index import FORMS
-from pipeline.rates import Rates
-from pipeline.sources.skip_list import add_skip_list_option, read_skip_list
-from pipeline.sources.source import ImageSource, Progress
-from pipeline.text import printable
+from unstall.pipeline import clock
+from unstall.pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
+from unstall.pipeline.config import AUTO, CHOICES, PipelineConfig
+from unstall.pipeline.errors import SourceError, UnavailableError, WriteError, first_line
+from unstall.pipeline.opening import open_source
+from unstall.pipeline.prepared.index import FORMS
+from unstall.pipeline.rates import Rates
+from unstall.pipeline.sources.skip_list import add_skip_list_option, read_skip_list
+from unstall.pipeline.sources.source import ImageSource, Progress
+from unstall.pipeline.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.prepared.write import Prepared
+    from unstall.pipeline.prepared.write import Prepared
 
 _ROUNDS = 3
 # Rates of the source and of its copy are measured on at most this many images.
@@ -139,7 +139,7 @@ def _materialize() -> Callable[..., Prepared]:
     """Imports TensorFlow, so that what it writes to stderr comes before the copy; returns `materialize`."""
     import tensorflow as tf
 
-    from pipeline.prepared.write import materialize
+    from unstall.pipeline.prepared.write import materialize
 
     tf.config.list_physical_devices()  # looks for GPUs, and writes about them, now
     return materialize
@@ -154,7 +154,7 @@ def measure(source: ImageSource, copy: ImageSource, config: PipelineConfig, repo
       config: the pipeline that reads the source; the copy is always decoded in full.
       report: called with (rounds done, rounds in all).
     """
-    from pipeline.building import build
+    from unstall.pipeline.building import build
 
     rates: tuple[list[float], list[float]] = ([], [])
     batches = math.ceil(_MEASURED_IMAGES / config.batch_size)

@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
-from pipeline.errors import SourceError, WriteError
-from pipeline.migration.loaders import FLOWS, Loader, Stays, loaders_of
-from pipeline.migration.values import Script
-from pipeline.migration.writing import cached_bytes, diff_text, drawn_text, module_text, script_text
+from unstall.pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
+from unstall.pipeline.errors import SourceError, WriteError
+from unstall.pipeline.migration.loaders import FLOWS, Loader, Stays, loaders_of
+from unstall.pipeline.migration.values import Script
+from unstall.pipeline.migration.writing import cached_bytes, diff_text, drawn_text, module_text, script_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.migration.comparing import Compared
+    from unstall.pipeline.migration.comparing import Compared
 
 # Decoded images may take this part of the free memory.
 _MEMORY_RATIO = 0.25
@@ -138,7 +138,7 @@ def _compare(loader: Loader, cached: dict[str, int], errors: Console) -> Compare
     tell(errors, f"comparing {loader.name} on {loader.directory}")
     import psutil
 
-    from pipeline.migration.comparing import Failed, compare, count_images
+    from unstall.pipeline.migration.comparing import Failed, compare, count_images
 
     try:
         size = cached_bytes(loader, count_images(loader, loader.directory))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import unstall
-from pipeline.text import printable
+from unstall.pipeline.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,10 +10,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipeline.config import PipelineConfig
-from pipeline.loaders.py_dataset import WorkerRecord
-from pipeline.sources.source import ImageSource
-from pipeline.stages import augment, output
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.loaders.py_dataset import WorkerRecord
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages import augment, output
 
 # Keras 3's own `keras.preprocessing.image` no longer has these classes.
 _legacy = tf.keras.preprocessing.image

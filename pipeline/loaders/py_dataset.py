@@ -13,12 +13,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipeline.config import PipelineConfig
-from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
-from pipeline.sources.source import ImageSource
-from pipeline.stages.compose import Empty
-from pipeline.stages.epochs import maps_of, order_of
-from pipeline.stages.separate import opencv_batches
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages.compose import Empty
+from unstall.pipeline.stages.epochs import maps_of, order_of
+from unstall.pipeline.stages.separate import opencv_batches
 
 # Slots of a record. Each epoch has new workers, and a record holds the workers of several epochs.
 _MAX_WORKERS = 256

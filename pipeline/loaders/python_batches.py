@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import PipelineConfig
-from pipeline.errors import ConfigError
-from pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
-from pipeline.prepared.copies import prepared_copy
-from pipeline.sources.source import ImageSource
-from pipeline.stages.compose import Empty
-from pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of
-from pipeline.stages.separate import opencv_batches
-from pipeline.stages.warp import WARPS
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.errors import ConfigError
+from unstall.pipeline.loaders.workers import BATCH_TIMEOUT_S, Workers
+from unstall.pipeline.prepared.copies import prepared_copy
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages.compose import Empty
+from unstall.pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of
+from unstall.pipeline.stages.separate import opencv_batches
+from unstall.pipeline.stages.warp import WARPS
 
 
 class PythonBatches:

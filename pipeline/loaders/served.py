@@ -6,13 +6,13 @@ import weakref
 
 import tensorflow as tf
 
-from pipeline.address import Address
-from pipeline.config import PipelineConfig
-from pipeline.service.client import ServiceClient
-from pipeline.service.local import LocalService
-from pipeline.service.numbered import rest_of
-from pipeline.sources.source import ImageSource
-from pipeline.stages import output
+from unstall.pipeline.address import Address
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.service.client import ServiceClient
+from unstall.pipeline.service.local import LocalService
+from unstall.pipeline.service.numbered import rest_of
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages import output
 
 
 class Served:

@@ -32,9 +32,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from pipeline import clock
-from pipeline.loaders.shared_arrays import LINE_BYTES, SharedArrays
-from pipeline.stages.compose import Empty
+from unstall.pipeline import clock
+from unstall.pipeline.loaders.shared_arrays import LINE_BYTES, SharedArrays
+from unstall.pipeline.stages.compose import Empty
 
 # Twice what an NFS client waits before it says that its server does not answer (nfs(5), `timeo`).
 BATCH_TIMEOUT_S = 120.0

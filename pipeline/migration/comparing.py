@@ -18,11 +18,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipeline import clock
-from pipeline.errors import first_line
-from pipeline.migration.loaders import Draws, Loader
-from pipeline.migration.writing import module_text
-from pipeline.rates import Rates
+from unstall.pipeline import clock
+from unstall.pipeline.errors import first_line
+from unstall.pipeline.migration.loaders import Draws, Loader
+from unstall.pipeline.migration.writing import module_text
+from unstall.pipeline.rates import Rates
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.migration.parameters import DATASET, FLOW, FROM_DIRECTORY, GENERATOR
-from pipeline.migration.values import Script, Unknown, dotted
+from unstall.pipeline.migration.parameters import DATASET, FLOW, FROM_DIRECTORY, GENERATOR
+from unstall.pipeline.migration.values import Script, Unknown, dotted
 
 # Settings without an equivalent, each with the values that leave it off.
 _WITHOUT: Mapping[str, tuple[Any, ...]] = {

@@ -8,9 +8,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from pipeline.migration.loaders import ATTRIBUTES, FLOWS, INTERPOLATIONS, Draws, Loader, constructors
-from pipeline.migration.values import Script
-from pipeline.templating import code_template
+from unstall.pipeline.migration.loaders import ATTRIBUTES, FLOWS, INTERPOLATIONS, Draws, Loader, constructors
+from unstall.pipeline.migration.values import Script
+from unstall.pipeline.templating import code_template
 
 _FLOAT_BYTES = 4
 # A name that is no code in a docstring.

@@ -1,5 +1,5 @@
 """Prepared copies of images, which are faster to read: their index, writing them, and those that loaders make."""
 
-from pipeline.prepared.index import bytes_of, is_prepared
+from unstall.pipeline.prepared.index import bytes_of, is_prepared
 
 __all__ = ["bytes_of", "is_prepared"]

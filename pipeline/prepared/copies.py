@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.cache import cache_root, held, let_go
-from pipeline.config import PipelineConfig
-from pipeline.errors import PreparedError
-from pipeline.prepared.index import VERSION, content_digest, open_prepared
-from pipeline.sources.source import ImageSource
+from unstall.pipeline.cache import cache_root, held, let_go
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.errors import PreparedError
+from unstall.pipeline.prepared.index import VERSION, content_digest, open_prepared
+from unstall.pipeline.sources.source import ImageSource
 
 # Raise this number with every change of our code that gives a copy other pixels: decoding, resizing, rounding, the
 # quality of JPEG files. All copies and caches that users have are then made again. A change of a copy's layout raises
@@ -60,7 +60,7 @@ def _copy(
     note = None
     copy = _open_or_none(folder)
     if copy is None:
-        from pipeline.prepared.write import materialize
+        from unstall.pipeline.prepared.write import materialize
 
         try:
             prepared = materialize(source, folder, form, config, dtype=dtype, content=content)

@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pipeline.errors import PreparedError, SourceError
-from pipeline.prepared.digests import file_digests
-from pipeline.sources.names import FileNames
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages, Records
-from pipeline.text import printable
+from unstall.pipeline.errors import PreparedError, SourceError
+from unstall.pipeline.prepared.digests import file_digests
+from unstall.pipeline.sources.names import FileNames
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages, Records
+from unstall.pipeline.text import printable
 
 INDEX = "index.json"
 FORMAT = "unstall prepared images"

@@ -14,17 +14,25 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipeline import clock
-from pipeline.augmentation import epoch_order
-from pipeline.cache import built_aside
-from pipeline.config import AUTO, PipelineConfig
-from pipeline.errors import PreparedError, WriteError, first_line
-from pipeline.prepared.index import FORMS, Index, bytes_of, content_digest, estimated_bytes, read_index, write_index
-from pipeline.sources.folder import check_folder_name
-from pipeline.sources.source import ImageSource, Progress
-from pipeline.stages import output, read
-from pipeline.stages.batching import yields_batches
-from pipeline.text import did_you_mean, printable
+from unstall.pipeline import clock
+from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.cache import built_aside
+from unstall.pipeline.config import AUTO, PipelineConfig
+from unstall.pipeline.errors import PreparedError, WriteError, first_line
+from unstall.pipeline.prepared.index import (
+    FORMS,
+    Index,
+    bytes_of,
+    content_digest,
+    estimated_bytes,
+    read_index,
+    write_index,
+)
+from unstall.pipeline.sources.folder import check_folder_name
+from unstall.pipeline.sources.source import ImageSource, Progress
+from unstall.pipeline.stages import output, read
+from unstall.pipeline.stages.batching import yields_batches
+from unstall.pipeline.text import did_you_mean, printable
 
 # Of JPEG files.
 _QUALITY = 95

@@ -5,7 +5,7 @@ same images and draws. A client asks for the numbers of all epochs in one job th
 makes what is missing itself.
 """
 
-from pipeline.address import LOOPBACK_HOST, NO_SERVICE, Address, Place, parse_address
-from pipeline.service.account import Account, WorkerFacts
+from unstall.pipeline.address import LOOPBACK_HOST, NO_SERVICE, Address, Place, parse_address
+from unstall.pipeline.service.account import Account, WorkerFacts
 
 __all__ = ["LOOPBACK_HOST", "NO_SERVICE", "Account", "Address", "Place", "WorkerFacts", "parse_address"]

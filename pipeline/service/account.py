@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipeline.clock import now_ns, process_cpu_ns
+from unstall.pipeline.clock import now_ns, process_cpu_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

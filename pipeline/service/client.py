@@ -16,16 +16,16 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.address import Address
-from pipeline.clock import now_ns
-from pipeline.config import PipelineConfig
-from pipeline.errors import UnavailableError
-from pipeline.service.account import Account, read_account
-from pipeline.service.handshake import ask_workers, check_reachable, check_same
-from pipeline.service.numbered import CHUNK_BATCHES, BatchMaker, chunks, numbered_batches
-from pipeline.service.stream import Stream
-from pipeline.service.tf_private import distributed, named_functions
-from pipeline.sources.source import ImageSource
+from unstall.pipeline.address import Address
+from unstall.pipeline.clock import now_ns
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service.account import Account, read_account
+from unstall.pipeline.service.handshake import ask_workers, check_reachable, check_same
+from unstall.pipeline.service.numbered import CHUNK_BATCHES, BatchMaker, chunks, numbered_batches
+from unstall.pipeline.service.stream import Stream
+from unstall.pipeline.service.tf_private import distributed, named_functions
+from unstall.pipeline.sources.source import ImageSource
 
 # A worker that has sent nothing for so long no longer counts as one that may still have a missing batch. And if nothing
 # comes at all for so long, the client makes batches itself. A batch takes some hundredths of a second.

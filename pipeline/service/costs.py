@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipeline.clock import process_cpu_ns
-from pipeline.config import PipelineConfig
-from pipeline.errors import SourceError, first_line
-from pipeline.service.numbered import BatchMaker, numbered_batches
-from pipeline.sources.source import ImageSource
-from pipeline.stages import read
+from unstall.pipeline.clock import process_cpu_ns
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.errors import SourceError, first_line
+from unstall.pipeline.service.numbered import BatchMaker, numbered_batches
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages import read
 
 _IMAGES = 128
 
@@ -69,7 +69,7 @@ def _read_bytes(path: str) -> None:
 def _decoder(source: ImageSource, config: PipelineConfig) -> Callable[[int], object]:
     """Returns what reads and decodes one image, by the library that the pipeline uses."""
     if config.composed:
-        from pipeline.stages.opencv_decode import OpenCVDecoder
+        from unstall.pipeline.stages.opencv_decode import OpenCVDecoder
 
         return OpenCVDecoder(source, config)
     paths = source.paths

@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.address import Address
-from pipeline.errors import UnavailableError
-from pipeline.service.account import WorkerFacts, read_facts
-from pipeline.service.stream import Stream
-from pipeline.service.tf_private import distributed, named_functions
+from unstall.pipeline.address import Address
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service.account import WorkerFacts, read_facts
+from unstall.pipeline.service.stream import Stream
+from unstall.pipeline.service.tf_private import distributed, named_functions
 
 _CONNECT_TIMEOUT_S = 5.0
 # How long the first answer may take, and each further one.

@@ -11,16 +11,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import unstall
-from pipeline.address import LOOPBACK_HOST, Address, Place
-from pipeline.config import PipelineConfig
-from pipeline.errors import UnavailableError
-from pipeline.service import server
-from pipeline.service.worker import READY, order_for
-from pipeline.sources.source import ImageSource
+from unstall.pipeline.address import LOOPBACK_HOST, Address, Place
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service import server
+from unstall.pipeline.service.worker import READY, order_for
+from unstall.pipeline.sources.source import ImageSource
 
 # What a worker process runs: this package, whatever the folder that it is started in holds.
 _PROGRAM = (
@@ -77,7 +76,7 @@ class WorkerProcess:
     def __init__(self, order: str, *, prefix: Sequence[str] = ()) -> None:
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", _PROGRAM.format(folder=str(Path(unstall.__file__).resolve().parent))],
+            [*prefix, sys.executable, "-c", _PROGRAM.format(folder=str(unstall.ROOT))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

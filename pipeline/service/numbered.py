@@ -14,14 +14,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline import augmentation
-from pipeline import config as configs
-from pipeline.address import NO_SERVICE
-from pipeline.config import PipelineConfig, config_to_dict
-from pipeline.service import functions
-from pipeline.service.account import Ledger
-from pipeline.sources.source import ImageSource
-from pipeline.stages import augment, epochs, output, read
+from unstall.pipeline import augmentation
+from unstall.pipeline import config as configs
+from unstall.pipeline.address import NO_SERVICE
+from unstall.pipeline.config import PipelineConfig, config_to_dict
+from unstall.pipeline.service import functions
+from unstall.pipeline.service.account import Ledger
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages import augment, epochs, output, read
 
 # How many batches a worker gets at a time. The dispatcher gives out the elements of the source one by one. Of batches
 # that take no time to make, two workers served 0.67 times as many in chunks of one, and 0.74 times in chunks of 64.
@@ -102,7 +102,7 @@ class BatchMaker:
 def _composed(source: ImageSource, config: PipelineConfig) -> Any:
     if not config.composed:
         return None
-    from pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
+    from unstall.pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
 
     return ComposedBatches(source, config)
 
@@ -130,7 +130,7 @@ def parts_of(source: ImageSource, config: PipelineConfig) -> dict[str, str]:
     modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read, sys.modules[__name__]]
     libraries = {"TensorFlow": tf.__version__, "NumPy": np.__version__}
     if config.augment_with in ("opencv", "albumentations"):
-        from pipeline.stages import compose, opencv_decode, warp
+        from unstall.pipeline.stages import compose, opencv_decode, warp
 
         modules += [compose, opencv_decode, warp]
         libraries["OpenCV"] = opencv_decode.cv2.__version__

@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.address import parse_address
-from pipeline.errors import ConfigError, UnavailableError
-from pipeline.service.handshake import ask_workers, check_reachable, check_same
-from pipeline.service.stream import Stream
-from pipeline.service.tf_private import distributed, named_functions
+from unstall.pipeline.address import parse_address
+from unstall.pipeline.errors import ConfigError, UnavailableError
+from unstall.pipeline.service.handshake import ask_workers, check_reachable, check_same
+from unstall.pipeline.service.stream import Stream
+from unstall.pipeline.service.tf_private import distributed, named_functions
 
 SHARDING = ("dynamic", "off")
 _PATIENCE_S = 30.0

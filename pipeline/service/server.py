@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.address import Place, bracketed
-from pipeline.errors import UnavailableError, first_line
-from pipeline.service.tf_private import dispatcher_config, port_of
+from unstall.pipeline.address import Place, bracketed
+from unstall.pipeline.errors import UnavailableError, first_line
+from unstall.pipeline.service.tf_private import dispatcher_config, port_of
 
 # The dispatcher forgets a worker that has not been heard of for so long; its tasks end. TensorFlow's own: a minute.
 _WORKER_TIMEOUT_MS = 5_000

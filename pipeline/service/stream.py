@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import tensorflow as tf
 
-from pipeline.errors import UnavailableError
-from pipeline.service.tf_private import Reader, is_missing_function
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service.tf_private import Reader, is_missing_function
 
 Element = TypeVar("Element")
 

@@ -17,7 +17,7 @@ from tensorflow.python.data.experimental.ops import data_service_ops
 from tensorflow.python.eager import cancellation
 from tensorflow.python.ops import script_ops
 
-from pipeline.service.functions import function_name
+from unstall.pipeline.service.functions import function_name
 
 # How often a client asks the dispatcher for new tasks and ended ones. By TensorFlow's own choice an epoch ended 0.4 to
 # 0.9 s after its last element had come, and a worker that is added waited as long.

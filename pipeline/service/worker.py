@@ -17,17 +17,17 @@ from typing import Any, TextIO
 import numpy as np
 import tensorflow as tf
 
-from pipeline.address import Place
-from pipeline.config import PipelineConfig, config_from_dict, config_to_dict
-from pipeline.errors import UnavailableError, first_line
-from pipeline.service.account import Ledger, WorkerFacts, usable_cores
-from pipeline.service.costs import stage_costs
-from pipeline.service.handshake import answering
-from pipeline.service.numbered import BatchMaker, chunks, numbered_batches
-from pipeline.service.server import start_worker
-from pipeline.service.tf_private import named_functions
-from pipeline.sources.names import FileNames
-from pipeline.sources.source import ImageSource
+from unstall.pipeline.address import Place
+from unstall.pipeline.config import PipelineConfig, config_from_dict, config_to_dict
+from unstall.pipeline.errors import UnavailableError, first_line
+from unstall.pipeline.service.account import Ledger, WorkerFacts, usable_cores
+from unstall.pipeline.service.costs import stage_costs
+from unstall.pipeline.service.handshake import answering
+from unstall.pipeline.service.numbered import BatchMaker, chunks, numbered_batches
+from unstall.pipeline.service.server import start_worker
+from unstall.pipeline.service.tf_private import named_functions
+from unstall.pipeline.sources.names import FileNames
+from unstall.pipeline.sources.source import ImageSource
 
 READY = "ready"
 

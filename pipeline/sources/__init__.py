@@ -1,12 +1,12 @@
 """Where images come from: folders, arrays, public data sets, generated photographs; and which files are left out."""
 
-from pipeline.sources.changes import Changes, FolderWatch, content_fingerprint
-from pipeline.sources.datasets import Dataset, open_dataset
-from pipeline.sources.folder import class_folders, files_below, split_folders, subfolders
-from pipeline.sources.headers import FORMATS, MAX_BYTES, Unusable, inspect
-from pipeline.sources.names import FileNames
-from pipeline.sources.published import FORMS, DatasetError
-from pipeline.sources.skip_list import Entry, add_skip_list_option, skip_list_text
+from unstall.pipeline.sources.changes import Changes, FolderWatch, content_fingerprint
+from unstall.pipeline.sources.datasets import Dataset, open_dataset
+from unstall.pipeline.sources.folder import class_folders, files_below, split_folders, subfolders
+from unstall.pipeline.sources.headers import FORMATS, MAX_BYTES, Unusable, inspect
+from unstall.pipeline.sources.names import FileNames
+from unstall.pipeline.sources.published import FORMS, DatasetError
+from unstall.pipeline.sources.skip_list import Entry, add_skip_list_option, skip_list_text
 
 __all__ = [
     "FORMATS",

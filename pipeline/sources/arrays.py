@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-from pipeline.errors import SourceError
-from pipeline.sources.source import ImageSource
+from unstall.pipeline.errors import SourceError
+from unstall.pipeline.sources.source import ImageSource
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray, *, class_names: tuple[str, ...] | None = None) -> ImageSource:

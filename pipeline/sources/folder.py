@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.cache import built_aside, cache_root, held
-from pipeline.errors import SourceError
-from pipeline.sources.headers import FORMATS, Unusable, headers_of, image_format
-from pipeline.sources.names import ENCODING, FileNames
-from pipeline.sources.skip_list import SkipList
-from pipeline.sources.source import ImageSource, Progress, Skipped
-from pipeline.text import printable
+from unstall.pipeline.cache import built_aside, cache_root, held
+from unstall.pipeline.errors import SourceError
+from unstall.pipeline.sources.headers import FORMATS, Unusable, headers_of, image_format
+from unstall.pipeline.sources.names import ENCODING, FileNames
+from unstall.pipeline.sources.skip_list import SkipList
+from unstall.pipeline.sources.source import ImageSource, Progress, Skipped
+from unstall.pipeline.text import printable
 
 # Usual names of the parts of a data set, with or without "_set" or "_data" behind them.
 _SPLIT = re.compile(

@@ -10,8 +10,8 @@ import signal
 import threading
 from collections.abc import Callable
 
-from pipeline.cache import built_aside
-from pipeline.sources.photographs import CLASS_NAMES, VERSION, encode_photo
+from unstall.pipeline.cache import built_aside
+from unstall.pipeline.sources.photographs import CLASS_NAMES, VERSION, encode_photo
 
 __all__ = ["generated_folder"]
 

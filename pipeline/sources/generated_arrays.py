@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.sources.published import FORMS, WORDS, Form, Splits
+from unstall.pipeline.sources.published import FORMS, WORDS, Form, Splits
 
 # A quarter of an image is its class' pattern, the rest is noise: only all pixels together tell the class.
 _NOISE_WEIGHT = 3

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import SourceError
+from unstall.pipeline.errors import SourceError
 
 # Tokens are 0 (padding) to WORDS - 1.
 WORDS = 20_000

@@ -14,9 +14,9 @@ from typing import Any
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from pipeline.errors import first_line
-from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
-from pipeline.text import printable
+from unstall.pipeline.errors import first_line
+from unstall.pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
+from unstall.pipeline.text import printable
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 # Ten times MNIST; whatever is larger is another file, or a bomb.

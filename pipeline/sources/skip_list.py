@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import SourceError
-from pipeline.text import printable
+from unstall.pipeline.errors import SourceError
+from unstall.pipeline.text import printable
 
 FORMAT = "unstall skip list"
 VERSION = 1

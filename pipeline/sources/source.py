@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.sources.names import FileNames
-from pipeline.sources.stored import MappedImages, Records
-from pipeline.text import printable
+from unstall.pipeline.sources.names import FileNames
+from unstall.pipeline.sources.stored import MappedImages, Records
+from unstall.pipeline.text import printable
 
 # Called with (done, in all).
 Progress = Callable[[int, int], None]

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pipeline.cache import built_aside, cache_root, held
-from pipeline.errors import SourceError, first_line
-from pipeline.sources.folder import check_folder_name, from_folder
-from pipeline.sources.skip_list import SkipList
-from pipeline.sources.source import ImageSource, Progress
-from pipeline.text import printable
+from unstall.pipeline.cache import built_aside, cache_root, held
+from unstall.pipeline.errors import SourceError, first_line
+from unstall.pipeline.sources.folder import check_folder_name, from_folder
+from unstall.pipeline.sources.skip_list import SkipList
+from unstall.pipeline.sources.source import ImageSource, Progress
+from unstall.pipeline.text import printable
 
 
 class NoSplit(SourceError):

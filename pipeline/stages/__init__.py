@@ -1,5 +1,5 @@
 """The stages of a pipeline: an epoch's order, reading, augmentation and output."""
 
-from pipeline.stages.epochs import maps_of
+from unstall.pipeline.stages.epochs import maps_of
 
 __all__ = ["maps_of"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pipeline.augmentation import Augmentation
-from pipeline.config import PipelineConfig
-from pipeline.stages.order import epoch_draws
-from pipeline.stages.output import mapped
+from unstall.pipeline.augmentation import Augmentation
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.stages.order import epoch_draws
+from unstall.pipeline.stages.output import mapped
 
 Apply = Callable[[Any, Any], Any]
 
@@ -85,7 +85,7 @@ def _tf_ops(config: PipelineConfig) -> Apply:
 
 
 def _numpy(config: PipelineConfig) -> Apply:
-    from pipeline.stages.warp import WARPS  # imports OpenCV, which other pipelines do not need
+    from unstall.pipeline.stages.warp import WARPS  # imports OpenCV, which other pipelines do not need
 
     assert config.augmentation is not None
     warp_one = WARPS[config.augment_with](config.augmentation)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.config import AUTO, PipelineConfig
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages
+from unstall.pipeline.config import AUTO, PipelineConfig
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages
 
 # The largest size of the images of a call that makes several batches, where calls run beside each other. On two cores,
 # 64x64 pixels had about 1.3 times the images/sec of calls of 1 MiB; larger calls had no more.

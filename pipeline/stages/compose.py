@@ -15,11 +15,11 @@ import cv2
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.augmentation import Augmentation
-from pipeline.config import PipelineConfig
-from pipeline.sources.source import ImageSource
-from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
-from pipeline.stages.warp import BORDER
+from unstall.pipeline.augmentation import Augmentation
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
+from unstall.pipeline.stages.warp import BORDER
 
 # Returns an array of this shape and type, with any contents, as `np.empty` does.
 Empty = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.augmentation import LongOrder, epoch_order
-from pipeline.config import LONG_EPOCH, PipelineConfig
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages
+from unstall.pipeline.augmentation import LongOrder, epoch_order
+from unstall.pipeline.config import LONG_EPOCH, PipelineConfig
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages
 
 # Returns the images at some places of an epoch: takes and returns (places,) int64.
 Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]

@@ -14,9 +14,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import PipelineConfig
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages
 
 # Since 4.11 OpenCV can decode to red, green, blue; images decoded by an older version are converted.
 _GIVES_RGB = hasattr(cv2, "IMREAD_COLOR_RGB")

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline.augmentation import epoch_order
-from pipeline.config import LONG_EPOCH, PipelineConfig
-from pipeline.sources.source import ImageSource
-from pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of, read_in_windows
+from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.config import LONG_EPOCH, PipelineConfig
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of, read_in_windows
 
 _INDICES = tf.TensorSpec((None,), tf.int64)
 _MAPS = tf.TensorSpec((None, 2, 3), tf.float32)

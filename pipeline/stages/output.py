@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.config import AUTO, PipelineConfig
+from unstall.pipeline.config import AUTO, PipelineConfig
 
 # Batches that lie ready in front of the training where the config leaves that to tf.data's tuner.
 _READY_BATCHES = 2

@@ -13,14 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.config import PipelineConfig
-from pipeline.sources.names import END, GROUP_NAMES
-from pipeline.sources.source import ImageSource
-from pipeline.sources.stored import MappedImages, Records
-from pipeline.stages import output
-from pipeline.stages.batching import batches_per_call, yields_batches
-from pipeline.stages.order import order, planned_batches
-from pipeline.stages.output import mapped
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.sources.names import END, GROUP_NAMES
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.sources.stored import MappedImages, Records
+from unstall.pipeline.stages import output
+from unstall.pipeline.stages.batching import batches_per_call, yields_batches
+from unstall.pipeline.stages.order import order, planned_batches
+from unstall.pipeline.stages.output import mapped
 
 
 def _by_index(dataset: tf.data.Dataset, source: ImageSource, config: PipelineConfig) -> tf.data.Dataset:
@@ -64,7 +64,7 @@ def composed_loader(source: ImageSource, config: PipelineConfig) -> Callable[[tf
     The images are uint8, decoded, and resampled once together with their draw. Each element, of one batch or several,
     is one Python call, which spends nearly all of its time in OpenCV.
     """
-    from pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
+    from unstall.pipeline.stages.compose import ComposedBatches  # imports OpenCV, which other pipelines do not need
 
     labels = tf.constant(source.labels, tf.int32)
     batches = ComposedBatches(source, config)

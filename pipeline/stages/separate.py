@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.config import PipelineConfig
-from pipeline.sources.source import ImageSource
-from pipeline.stages.compose import ComposedBatches, Empty
-from pipeline.stages.opencv_decode import OpenCVDecoder
-from pipeline.stages.warp import WARPS
+from unstall.pipeline.config import PipelineConfig
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages.compose import ComposedBatches, Empty
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder
+from unstall.pipeline.stages.warp import WARPS
 
 _INTERPOLATION = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST_EXACT}
 

@@ -12,7 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from pipeline.augmentation import Augmentation
+from unstall.pipeline.augmentation import Augmentation
 
 # (image (height, width, 3), matrix (2, 3) from output to input pixels, array of the image's shape and dtype to fill).
 Warp = Callable[[np.ndarray, np.ndarray, np.ndarray], None]

@@ -1,7 +1,7 @@
 """The gate: compares rates with a recorded baseline, and inspects those properties of a pipeline that have no noise."""
 
-from profiles.gate import anchors
-from profiles.gate.baseline import (
+from unstall.profiles.gate import anchors
+from unstall.profiles.gate.baseline import (
     RECORDED,
     Baseline,
     MeasuredRates,
@@ -12,7 +12,7 @@ from profiles.gate.baseline import (
     new_baseline,
     not_comparable,
 )
-from profiles.gate.decision import (
+from unstall.profiles.gate.decision import (
     ALARM_ERROR,
     EPOCH,
     FAILED,
@@ -37,9 +37,9 @@ from profiles.gate.decision import (
     rate_of,
     share_out,
 )
-from profiles.gate.evidence import Evidence, Paired, check_rates
-from profiles.gate.files import BaselineError, check_writable, path_of, read, write
-from profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
+from unstall.profiles.gate.evidence import Evidence, Paired, check_rates
+from unstall.profiles.gate.files import BaselineError, check_writable, path_of, read, write
+from unstall.profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
 
 __all__ = [
     "ALARM_ERROR",

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profiles import clock
-from profiles.provenance import usable_threads
+from unstall.profiles import clock
+from unstall.profiles.provenance import usable_threads
 
 # Long compared with the 0.1 ms that starting a thread takes, and short enough to be measured beside every window.
 WINDOW_S = 0.3
@@ -90,9 +90,9 @@ class Resident:
     def __init__(self) -> None:
         import keras
 
-        from profiles.devices import CPU
-        from profiles.measure.schedule import TRIAL_STEPS, steps_for
-        from profiles.measure.windows import Windows
+        from unstall.profiles.devices import CPU
+        from unstall.profiles.measure.schedule import TRIAL_STEPS, steps_for
+        from unstall.profiles.measure.windows import Windows
 
         model = keras.Sequential(
             [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.gate.decision import (
+from unstall.profiles.gate.decision import (
     IMPROVED,
     NOT_COMPARABLE,
     PAIRS,
@@ -24,9 +24,9 @@ from profiles.gate.decision import (
     rate_of,
     share_out,
 )
-from profiles.gate.evidence import Unpaired, log_ratios
-from profiles.gate.invariants import Invariants, differences
-from profiles.text import rate_text
+from unstall.profiles.gate.evidence import Unpaired, log_ratios
+from unstall.profiles.gate.invariants import Invariants, differences
+from unstall.profiles.text import rate_text
 
 # Measurements in a baseline, each of a fresh process. With 10 of them and 6 new ones, the test by ranks can reach
 # p = 0.0001, so that even the first look of a check can come to a verdict.

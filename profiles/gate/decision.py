@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.gate.evidence import Evidence, Paired, log_ratios
+from unstall.profiles.gate.evidence import Evidence, Paired, log_ratios
 
 # Pairs at each look: even numbers, as the medians in evidence.py need, each about 1.6 times the number before. 24 pairs
 # of fresh processes take some ten minutes; twice as many would narrow an interval by no more than a third.

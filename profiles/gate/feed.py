@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from profiles import clock
-from profiles.devices import CPU, Device
-from profiles.gate.decision import EPOCH, STEADY
-from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
-from profiles.measure.batches import check_read_again, first_batches, is_fit_data
-from profiles.measure.measure import shapes
-from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
-from profiles.measure.windows import Windows, idle_windows
-from profiles.samples import Sample
-from profiles.stages.ahead import ahead_of
-from profiles.stages.tf_graph import CutError
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.gate.decision import EPOCH, STEADY
+from unstall.profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
+from unstall.profiles.measure.batches import check_read_again, first_batches, is_fit_data
+from unstall.profiles.measure.measure import shapes
+from unstall.profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
+from unstall.profiles.measure.windows import Windows, idle_windows
+from unstall.profiles.samples import Sample
+from unstall.profiles.stages.ahead import ahead_of
+from unstall.profiles.stages.tf_graph import CutError
 
 
 class Feed:

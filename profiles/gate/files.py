@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from profiles.gate import anchors
-from profiles.gate.baseline import RECORDED, Baseline, RecordedFigure
-from profiles.gate.decision import EPOCH, STEADY
-from profiles.gate.evidence import check_rates
-from profiles.gate.invariants import invariants_from_dict
-from profiles.statistics import median_interval
+from unstall.profiles.gate import anchors
+from unstall.profiles.gate.baseline import RECORDED, Baseline, RecordedFigure
+from unstall.profiles.gate.decision import EPOCH, STEADY
+from unstall.profiles.gate.evidence import check_rates
+from unstall.profiles.gate.invariants import invariants_from_dict
+from unstall.profiles.statistics import median_interval
 
 SCHEMA_VERSION = 3
 # Digits of a rate that are written: those after the fourth are noise.

@@ -13,11 +13,11 @@ import keras
 import numpy as np
 from PIL import ImageFile
 
-from profiles.gate.feed import Feed
-from profiles.gate.invariants import DIGITS, UNKNOWN, Invariants
-from profiles.measure.batches import batch_images, is_fit_data
-from profiles.stages.python_stages import workers_seen
-from profiles.stages.tf_graph import CutError, check_names, functions_of, nodes, random_before_cache
+from unstall.profiles.gate.feed import Feed
+from unstall.profiles.gate.invariants import DIGITS, UNKNOWN, Invariants
+from unstall.profiles.measure.batches import batch_images, is_fit_data
+from unstall.profiles.stages.python_stages import workers_seen
+from unstall.profiles.stages.tf_graph import CutError, check_names, functions_of, nodes, random_before_cache
 
 _DECODES = re.compile(r"Decode(Image|Jpeg|Png|Bmp|Gif|WebP|AndCropJpeg)\w*")
 # Operations that run one of their branches, chosen anew for each image.
@@ -76,7 +76,7 @@ def _batch(batch: Any) -> dict[str, Any]:
 
 
 def _stages(dataset: Any) -> tuple[str, ...]:
-    from profiles.stages.tf_model import written
+    from unstall.profiles.stages.tf_model import written
 
     stages = []
     for node in nodes(dataset):

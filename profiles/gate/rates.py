@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from profiles import provenance
-from profiles.gate import anchors
-from profiles.gate.baseline import (
+from unstall.profiles import provenance
+from unstall.profiles.gate import anchors
+from unstall.profiles.gate.baseline import (
     RECORDED,
     THRESHOLD_RATIO,
     MeasuredRates,
@@ -21,7 +21,7 @@ from profiles.gate.baseline import (
     new_baseline,
     not_comparable,
 )
-from profiles.gate.decision import (
+from unstall.profiles.gate.decision import (
     EPOCH,
     NOT_COMPARABLE,
     SAME,
@@ -33,13 +33,13 @@ from profiles.gate.decision import (
     paired,
     plan,
 )
-from profiles.gate.evidence import Paired
-from profiles.gate.feed import Feed
-from profiles.gate.files import BaselineError, path_of, read, write
-from profiles.gate.inspection import inspect
-from profiles.gate.invariants import Invariants, mark_varying
-from profiles.measure import WARMUP_LIMIT_S
-from profiles.measure.backends import BACKENDS, check_backend
+from unstall.profiles.gate.evidence import Paired
+from unstall.profiles.gate.feed import Feed
+from unstall.profiles.gate.files import BaselineError, path_of, read, write
+from unstall.profiles.gate.inspection import inspect
+from unstall.profiles.gate.invariants import Invariants, mark_varying
+from unstall.profiles.measure import WARMUP_LIMIT_S
+from unstall.profiles.measure.backends import BACKENDS, check_backend
 
 # The `measure` of the plugin's baselines. The plugin measures rounds within one process, `unstall gate` fresh
 # processes: the rates of one cannot be compared with a baseline of the other.

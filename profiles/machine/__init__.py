@@ -1,7 +1,7 @@
 """Readings of the machine: load, memory and GPUs during a run, what other programs take, the page cache, mounts."""
 
-from profiles.machine.mounts import storage_of
-from profiles.machine.page_cache import (
+from unstall.profiles.machine.mounts import storage_of
+from unstall.profiles.machine.page_cache import (
     PageCacheError,
     ReaderRate,
     StorageRates,
@@ -10,8 +10,17 @@ from profiles.machine.page_cache import (
     measure_readers,
     measure_storage,
 )
-from profiles.machine.peak import PeakMemory
-from profiles.machine.telemetry import GPU_AVERAGED_S, MachineUse, Recorder, Trace, during, settled, spans, unread_gpu
+from unstall.profiles.machine.peak import PeakMemory
+from unstall.profiles.machine.telemetry import (
+    GPU_AVERAGED_S,
+    MachineUse,
+    Recorder,
+    Trace,
+    during,
+    settled,
+    spans,
+    unread_gpu,
+)
 
 __all__ = [
     "GPU_AVERAGED_S",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
-from profiles import clock
+from unstall.profiles import clock
 
 _Number = TypeVar("_Number", int, float)
 

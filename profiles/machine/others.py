@@ -6,8 +6,8 @@ import multiprocessing
 
 import psutil
 
-from profiles import clock
-from profiles.provenance import usable_cores
+from unstall.profiles import clock
+from unstall.profiles.provenance import usable_cores
 
 # The kernel counts CPU time in ticks of 10 ms; a ratio over fewer than ten ticks is too coarse.
 _LEAST_NS = 100_000_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles import clock
+from unstall.profiles import clock
 
 Path = str | os.PathLike[str]
 

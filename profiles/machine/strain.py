@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from profiles.provenance import Throttling, throttled_ratio
+from unstall.profiles.provenance import Throttling, throttled_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

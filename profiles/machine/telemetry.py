@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from profiles import clock
-from profiles.devices import Device
-from profiles.machine.counters import Probe, Reading
+from unstall.profiles import clock
+from unstall.profiles.devices import Device
+from unstall.profiles.machine.counters import Probe, Reading
 
 # The kernel counts CPU time in ticks of 10 ms; a ratio over fewer than ten ticks is too coarse.
 LEAST_INTERVAL_S = 0.1

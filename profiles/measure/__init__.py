@@ -1,6 +1,6 @@
 """Timed windows of training and loading on Keras' backends. Here: how long windows last and how many there are."""
 
-from profiles.measure.schedule import (
+from unstall.profiles.measure.schedule import (
     LEAST_STEPS,
     LOADER_ROUNDS,
     READY_WINDOW_S,

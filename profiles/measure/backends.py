@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.devices import CPU, Device
-from profiles.measure.batches import batch_images, first_array
-from profiles.provenance import usable_threads
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.measure.batches import batch_images, first_array
+from unstall.profiles.provenance import usable_threads
 
 
 def each(function: Callable[[Any], Any], batch: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.unit import Unit, unit_of
+from unstall.profiles.unit import Unit, unit_of
 
 # Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from profiles import clock
+from unstall.profiles import clock
 
 
 class Completion:

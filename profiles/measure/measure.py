@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiles.devices import Device, parse_device
-from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
-from profiles.measure.backends import check_device, device_here
-from profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
-from profiles.measure.schedule import LOADER_ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
-from profiles.measure.windows import Windows
-from profiles.results.subject import Subject
-from profiles.samples import Sample
+from unstall.profiles.devices import Device, parse_device
+from unstall.profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
+from unstall.profiles.measure.backends import check_device, device_here
+from unstall.profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
+from unstall.profiles.measure.schedule import LOADER_ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.samples import Sample
 
 
 def measure_samples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from profiles.samples import Sample
+from unstall.profiles.samples import Sample
 
 # Rounds with a window each of `train`, `resident` and `replay`; and how many of them have a window of `loader`, whose
 # rate varies less and enters no share.

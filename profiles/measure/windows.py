@@ -16,13 +16,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles import clock
-from profiles.devices import Device
-from profiles.machine.others import Others
-from profiles.measure.backends import backend_of, each
-from profiles.measure.batches import FitData, by_hand, is_fit_data
-from profiles.measure.completion import Completion
-from profiles.samples import FIRST_STEPS, Sample
+from unstall.profiles import clock
+from unstall.profiles.devices import Device
+from unstall.profiles.machine.others import Others
+from unstall.profiles.measure.backends import backend_of, each
+from unstall.profiles.measure.batches import FitData, by_hand, is_fit_data
+from unstall.profiles.measure.completion import Completion
+from unstall.profiles.samples import FIRST_STEPS, Sample
 
 Pull = Callable[[], Any]
 Run = Callable[[Any, Pull], Any]

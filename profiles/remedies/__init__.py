@@ -1,8 +1,8 @@
 """Remedies for slow data: what can be changed, data built again with each change, and the gain of each, measured."""
 
-from profiles.remedies.data import Failed
-from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
-from profiles.remedies.gains import (
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
+from unstall.profiles.remedies.gains import (
     EQUAL_RATIO,
     Gain,
     Gains,
@@ -12,10 +12,10 @@ from profiles.remedies.gains import (
     is_a_gain,
     is_unlike,
 )
-from profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
-from profiles.remedies.room import Room, room_here
-from profiles.remedies.trial import Trial
-from profiles.remedies.turns import Turns
+from unstall.profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
+from unstall.profiles.remedies.room import Room, room_here
+from unstall.profiles.remedies.trial import Trial
+from unstall.profiles.remedies.turns import Turns
 
 __all__ = [
     "AS_WRITTEN",

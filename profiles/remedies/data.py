@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from profiles.remedies.equality import Comparison, Readings
-from profiles.remedies.remedy import Remedy, Untried
+from unstall.profiles.remedies.equality import Comparison, Readings
+from unstall.profiles.remedies.remedy import Remedy, Untried
 
 # As many batches as the epoch has, also where it has no end.
 WHOLE = math.inf

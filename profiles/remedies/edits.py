@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from profiles.remedies.remedy import Edit
-from profiles.stages.places import Place
+from unstall.profiles.remedies.remedy import Edit
+from unstall.profiles.stages.places import Place
 
 # Calls that are put behind one call stand in this order.
 _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.remedies.remedy import EFFECTS, Effect
+from unstall.profiles.remedies.remedy import EFFECTS, Effect
 
 # Differences up to this part of the largest value are those of rounding.
 _CLOSE_RATIO = 0.02

@@ -10,19 +10,19 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.measure.ahead import ramp_of
-from profiles.measure.batches import FitData, is_fit_data
-from profiles.measure.windows import Windows
-from profiles.remedies.data import Failed
-from profiles.remedies.edits import TooInvolved, call_at, source_of
-from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
-from profiles.remedies.loop_data import MADE_ANEW, is_loop_data, loop_data
-from profiles.remedies.remedy import Need
-from profiles.remedies.room import Room, room_here
-from profiles.remedies.turns import Measure
-from profiles.samples import Sample
-from profiles.stages.ahead import ahead_of
-from profiles.stages.places import Place
+from unstall.profiles.measure.ahead import ramp_of
+from unstall.profiles.measure.batches import FitData, is_fit_data
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.edits import TooInvolved, call_at, source_of
+from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
+from unstall.profiles.remedies.loop_data import MADE_ANEW, is_loop_data, loop_data
+from unstall.profiles.remedies.remedy import Need
+from unstall.profiles.remedies.room import Room, room_here
+from unstall.profiles.remedies.turns import Measure
+from unstall.profiles.samples import Sample
+from unstall.profiles.stages.ahead import ahead_of
+from unstall.profiles.stages.places import Place
 
 
 def data_of(
@@ -51,7 +51,7 @@ def data_of(
     """
     data, room = arguments.get("x"), room or room_here()
     if data is not None and hasattr(data, "element_spec"):
-        from profiles.remedies.tf_remedies import TfData
+        from unstall.profiles.remedies.tf_remedies import TfData
 
         steps, batches = arguments.get("steps_per_epoch"), int(data.cardinality())
         uncached = MADE_ANEW if anew else None

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from profiles.remedies.remedy import EFFECTS, TUNER, Effect
-from profiles.remedies.trial import Contender, Trial
-from profiles.samples import Sample
-from profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval, significantly_above
+from unstall.profiles.remedies.remedy import EFFECTS, TUNER, Effect
+from unstall.profiles.remedies.trial import Contender, Trial
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval, significantly_above
 
 # Gains below this are as good as none.
 EQUAL_RATIO = 0.03

@@ -13,13 +13,13 @@ import keras
 import numpy as np
 
 import unstall
-from profiles.measure.ahead import ahead_of_workers, has_workers
-from profiles.measure.batches import FitData, batch_images
-from profiles.remedies.data import Data, Failed
-from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import Comparison, compare
-from profiles.remedies.remedy import PREFETCH, TUNER, Edit, Need, Remedy, Untried
-from profiles.stages.places import Place
+from unstall.profiles.measure.ahead import ahead_of_workers, has_workers
+from unstall.profiles.measure.batches import FitData, batch_images
+from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.edits import reads_as
+from unstall.profiles.remedies.equality import Comparison, compare
+from unstall.profiles.remedies.remedy import PREFETCH, TUNER, Edit, Need, Remedy, Untried
+from unstall.profiles.stages.places import Place
 
 # Batches that are compared.
 _COMPARED_BATCHES = 4

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from profiles.remedies.data import Data, Failed
-from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import compare
-from profiles.remedies.remedy import Edit, Need, Remedy, Untried
-from profiles.stages.places import place_of
+from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.edits import reads_as
+from unstall.profiles.remedies.equality import compare
+from unstall.profiles.remedies.remedy import Edit, Need, Remedy, Untried
+from unstall.profiles.stages.places import place_of
 
 # Batches that are compared, and how many each worker has ready with the remedy "more-ready", and by PyTorch's default.
 _COMPARED_BATCHES, _PREFETCH_FACTOR, _DEFAULT_FACTOR = 4, 4, 2

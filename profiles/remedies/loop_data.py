@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from profiles import clock
-from profiles.machine.others import Others
-from profiles.remedies.data import Failed
-from profiles.remedies.remedy import Need
-from profiles.remedies.room import room_here
-from profiles.samples import Sample
-from profiles.unit import images_in
+from unstall.profiles import clock
+from unstall.profiles.machine.others import Others
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.remedy import Need
+from unstall.profiles.remedies.room import room_here
+from unstall.profiles.samples import Sample
+from unstall.profiles.unit import images_in
 
 # How long the stand-in's unit of computing is timed.
 _TIMED_NS = 50_000_000
@@ -65,7 +65,7 @@ def loop_data(
     """
     room = room_here()
     if hasattr(data, "element_spec"):
-        from profiles.remedies.tf_remedies import TfData
+        from unstall.profiles.remedies.tf_remedies import TfData
 
         return TfData(
             data,
@@ -76,7 +76,7 @@ def loop_data(
             epoch_batches=epoch_batches,
             pool_calls=pool_calls,
         )
-    from profiles.remedies.loader_remedies import LoaderData
+    from unstall.profiles.remedies.loader_remedies import LoaderData
 
     return LoaderData(data, needs=needs, calls=room.calls, images_per_batch=images_per_batch, pins=on_gpu, anew=anew)
 
@@ -84,10 +84,10 @@ def loop_data(
 def steady_of(data: Any, steps: int) -> tuple[int, int]:
     """Returns the first of so many steps of an epoch that is steady, and the first behind it that is not."""
     if hasattr(data, "element_spec"):
-        from profiles.remedies import tf_remedies
+        from unstall.profiles.remedies import tf_remedies
 
         return tf_remedies.steady_of(data, steps)
-    from profiles.remedies import loader_remedies
+    from unstall.profiles.remedies import loader_remedies
 
     return loader_remedies.steady_of(data, steps)
 

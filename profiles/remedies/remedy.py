@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.stages.places import Place
+from unstall.profiles.stages.places import Place
 
 # The name of the contender without any remedy.
 AS_WRITTEN = "as written"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from profiles.provenance import usable_cores
+from unstall.profiles.provenance import usable_cores
 
 # The part of the free memory, and of the free disk, that a cache may take.
 _FREE_RATIO = 0.5

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from profiles import clock
-from profiles.remedies.edits import gives_elements_only, reads_as
-from profiles.remedies.equality import compare
-from profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
-from profiles.remedies.room import Room
-from profiles.remedies.tf_part import EpochPart
-from profiles.stages import (
+from unstall.profiles import clock
+from unstall.profiles.remedies.edits import gives_elements_only, reads_as
+from unstall.profiles.remedies.equality import compare
+from unstall.profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.remedies.tf_part import EpochPart
+from unstall.profiles.stages import (
     Node,
     batch_size_of,
     nodes,
@@ -33,8 +33,8 @@ from profiles.stages import (
     source_of,
     user_code,
 )
-from profiles.stages.places import Place, place_of
-from profiles.stages.tf_model import written
+from unstall.profiles.stages.places import Place, place_of
+from unstall.profiles.stages.tf_model import written
 
 # A stage that waits takes more calls than there are cores, up to this number.
 _MOST_CALLS = 32

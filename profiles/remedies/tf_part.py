@@ -13,9 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles import clock
-from profiles.measure import WARMUP_LIMIT_S
-from profiles.stages import CutError, Node, batch_size_of, shuffle_buffer_of
+from unstall.profiles import clock
+from unstall.profiles.measure import WARMUP_LIMIT_S
+from unstall.profiles.stages import CutError, Node, batch_size_of, shuffle_buffer_of
 
 # Transformations that yield one element for each input element, or for a fixed number of them.
 _ONE_EACH = {"map", "shuffle", "batch", "prefetch"}

@@ -19,18 +19,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles.machine import PageCacheError, drop
-from profiles.measure.ahead import ramp_of
-from profiles.measure.batches import FitData, batch_images
-from profiles.remedies.data import WHOLE, Data, Failed
-from profiles.remedies.remedy import PREFETCH, TUNER, Need
-from profiles.remedies.room import Room
-from profiles.remedies.tf_finding import CACHES, Finder, as_arrays
-from profiles.remedies.tf_part import EpochPart
-from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
-from profiles.stages.ahead import ahead_of
-from profiles.stages.places import Place
-from profiles.stages.tf_model import written
+from unstall.profiles.machine import PageCacheError, drop
+from unstall.profiles.measure.ahead import ramp_of
+from unstall.profiles.measure.batches import FitData, batch_images
+from unstall.profiles.remedies.data import WHOLE, Data, Failed
+from unstall.profiles.remedies.remedy import PREFETCH, TUNER, Need
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.remedies.tf_finding import CACHES, Finder, as_arrays
+from unstall.profiles.remedies.tf_part import EpochPart
+from unstall.profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
+from unstall.profiles.stages.ahead import ahead_of
+from unstall.profiles.stages.places import Place
+from unstall.profiles.stages.tf_model import written
 
 # Batches that are compared.
 _COMPARED_BATCHES = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from profiles.remedies.remedy import TUNER, Edit, Remedy, Untried
-from profiles.samples import Sample
-from profiles.stages.places import Place
-from profiles.statistics import LEAST_ROUNDS
+from unstall.profiles.remedies.remedy import TUNER, Edit, Remedy, Untried
+from unstall.profiles.samples import Sample
+from unstall.profiles.stages.places import Place
+from unstall.profiles.statistics import LEAST_ROUNDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

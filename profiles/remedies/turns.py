@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from profiles import clock
-from profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
-from profiles.remedies.data import Data, Failed
-from profiles.remedies.edits import reads_as
-from profiles.remedies.equality import Broken, Comparison
-from profiles.remedies.gains import EQUAL_RATIO, gains_of
-from profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
-from profiles.remedies.trial import Contender, Trial
-from profiles.samples import Sample
-from profiles.text import error_text
+from unstall.profiles import clock
+from unstall.profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
+from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.edits import reads_as
+from unstall.profiles.remedies.equality import Broken, Comparison
+from unstall.profiles.remedies.gains import EQUAL_RATIO, gains_of
+from unstall.profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
+from unstall.profiles.remedies.trial import Contender, Trial
+from unstall.profiles.samples import Sample
+from unstall.profiles.text import error_text
 
 # Rounds of a stage of the trial: fewer give no useful interval, more gain little.
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 8

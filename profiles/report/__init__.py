@@ -1,9 +1,9 @@
 """Writes and reads documents, and renders results: as text for the terminal, and as an HTML page with charts."""
 
-from profiles.report import bars, charts, document, github, html, measurements, show, text
-from profiles.report.answer import answer_of
-from profiles.report.codec import encode
-from profiles.report.document import (
+from unstall.profiles.report import bars, charts, document, github, html, measurements, show, text
+from unstall.profiles.report.answer import answer_of
+from unstall.profiles.report.codec import encode
+from unstall.profiles.report.document import (
     REPORT,
     RESULTS,
     Document,
@@ -16,12 +16,12 @@ from profiles.report.document import (
     write,
     write_results,
 )
-from profiles.report.figures import Figure
-from profiles.report.files import to_json, write_atomically
-from profiles.report.plots import machine_charts
-from profiles.report.remedies import faster_line, trial_copies, trial_sentences
-from profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
-from profiles.report.screen_lines import SIGNS, by_sign, classes_text, left_out_lines
+from unstall.profiles.report.figures import Figure
+from unstall.profiles.report.files import to_json, write_atomically
+from unstall.profiles.report.plots import machine_charts
+from unstall.profiles.report.remedies import faster_line, trial_copies, trial_sentences
+from unstall.profiles.report.screen import Bar, Line, Picture, Screen, print_lines, print_more
+from unstall.profiles.report.screen_lines import SIGNS, by_sign, classes_text, left_out_lines
 
 __all__ = [
     "REPORT",

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiles.results.account import PART_TEXTS, UNEXPLAINED_RATIO, Account
-from profiles.results.evidence import Finding
+from unstall.profiles.results.account import PART_TEXTS, UNEXPLAINED_RATIO, Account
+from unstall.profiles.results.evidence import Finding
 
 # Parts that take less have no row: they stand together in "what is left".
 _LEAST_RATIO = 0.001

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.report.codec import encode
-from profiles.report.document import Document, Kind
-from profiles.report.screen import Screen
+from unstall.profiles.report.codec import encode
+from unstall.profiles.report.document import Document, Kind
+from unstall.profiles.report.screen import Screen
 
 ANSWER_VERSION = 1
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from markupsafe import Markup  # comes with Jinja2
 
-from profiles.report.charts import filled, joined
-from profiles.report.screen import Picture
+from unstall.profiles.report.charts import filled, joined
+from unstall.profiles.report.screen import Picture
 
 # The parts of an epoch's time in the order of a bar, as a legend calls them.
 PART_NAMES = {

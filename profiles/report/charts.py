@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup  # comes with Jinja2
 
-from profiles.text import printable
+from unstall.profiles.text import printable
 
 # The style sheet has this many colours of lines.
 COLOURS = 8

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import unstall
-from profiles.report.document import LeftOut
-from profiles.report.screen import Bar, Line, Picture, Screen
-from profiles.report.screen_lines import (
+from unstall.profiles.report.document import LeftOut
+from unstall.profiles.report.screen import Bar, Line, Picture, Screen
+from unstall.profiles.report.screen_lines import (
     SIGNS,
     by_sign,
     classes_text,
@@ -21,11 +21,11 @@ from profiles.report.screen_lines import (
     verdict_line,
     warning_of,
 )
-from profiles.report.text import cold_sentences, described_results
-from profiles.results.evidence import Advice
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict
-from profiles.statistics import range_text
+from unstall.profiles.report.text import cold_sentences, described_results
+from unstall.profiles.results.evidence import Advice
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import Verdict
+from unstall.profiles.statistics import range_text
 
 _LOADERS = {
     "image_data_generator": "Keras' ImageDataGenerator",

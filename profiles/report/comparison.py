@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiles.report.measurements import SCRIPT, MeasurementDocument, derive
-from profiles.results.result import Result
-from profiles.statistics import Interval, median, range_text, unpaired_ratio_interval
-from profiles.unit import Unit, common_unit
+from unstall.profiles.report.measurements import SCRIPT, MeasurementDocument, derive
+from unstall.profiles.results.result import Result
+from unstall.profiles.statistics import Interval, median, range_text, unpaired_ratio_interval
+from unstall.profiles.unit import Unit, common_unit
 
 # Runs whose provenance differs in any of these fields were made on different machines.
 _MACHINE = ("cpu", "usable_cores", "keras_backend", "gpus")

@@ -11,13 +11,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from rich.console import Console
 
-from profiles.machine.telemetry import Trace
-from profiles.provenance import version_of
-from profiles.report.codec import DecodeError, decode, encode
-from profiles.report.figures import Figure
-from profiles.report.files import to_json, write_atomically
-from profiles.report.html import with_answer
-from profiles.report.screen import Screen, print_screen
+from unstall.profiles.machine.telemetry import Trace
+from unstall.profiles.provenance import version_of
+from unstall.profiles.report.codec import DecodeError, decode, encode
+from unstall.profiles.report.figures import Figure
+from unstall.profiles.report.files import to_json, write_atomically
+from unstall.profiles.report.html import with_answer
+from unstall.profiles.report.screen import Screen, print_screen
 
 SCHEMA_VERSION = 3
 

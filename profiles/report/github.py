@@ -14,11 +14,11 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.report.document import Document, Kind, print_document
-from profiles.report.figures import Figure
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict
-from profiles.text import Terminal
+from unstall.profiles.report.document import Document, Kind, print_document
+from unstall.profiles.report.figures import Figure
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import Verdict
+from unstall.profiles.text import Terminal
 
 # Columns of the text on the summary page.
 _COLUMNS = 100

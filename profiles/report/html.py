@@ -16,13 +16,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from profiles.machine.telemetry import Trace
-from profiles.report.bars import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
-from profiles.report.plots import machine_charts
-from profiles.report.remedies import HEADINGS
-from profiles.report.screen import TONES, Screen
-from profiles.text import printable
-from profiles.unit import IMAGE, Unit, common_unit
+from unstall.profiles.machine.telemetry import Trace
+from unstall.profiles.report.bars import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
+from unstall.profiles.report.plots import machine_charts
+from unstall.profiles.report.remedies import HEADINGS
+from unstall.profiles.report.screen import TONES, Screen
+from unstall.profiles.text import printable
+from unstall.profiles.unit import IMAGE, Unit, common_unit
 
 # (largest part of its function's time, class) of a line of source; the class gives the background colour.
 _HEAT = ((0.0, ""), (0.05, "heat1"), (0.15, "heat2"), (0.3, "heat3"), (0.5, "heat4"))

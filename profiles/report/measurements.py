@@ -10,27 +10,27 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from profiles.devices import Device
-from profiles.machine.telemetry import Trace, during, spans, unread_gpu
-from profiles.remedies import Trial
-from profiles.report import html, text
-from profiles.report.accounts import account_rows, print_account
-from profiles.report.compared_screen import compared_screens
-from profiles.report.document import Document, Kind, content_of
-from profiles.report.figures import Figure
-from profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
-from profiles.report.screen import Screen
-from profiles.report.script_screen import script_screen
-from profiles.report.timeline import timeline, trace_of
-from profiles.results.account import Account
-from profiles.results.evidence import Finding
-from profiles.results.fit_rules import fit_findings
-from profiles.results.result import Result, summarise
-from profiles.results.subject import Subject
-from profiles.results.verdict import Verdict, judge
-from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.statistics import median
+from unstall.profiles.devices import Device
+from unstall.profiles.machine.telemetry import Trace, during, spans, unread_gpu
+from unstall.profiles.remedies import Trial
+from unstall.profiles.report import html, text
+from unstall.profiles.report.accounts import account_rows, print_account
+from unstall.profiles.report.compared_screen import compared_screens
+from unstall.profiles.report.document import Document, Kind, content_of
+from unstall.profiles.report.figures import Figure
+from unstall.profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
+from unstall.profiles.report.screen import Screen
+from unstall.profiles.report.script_screen import script_screen
+from unstall.profiles.report.timeline import timeline, trace_of
+from unstall.profiles.results.account import Account
+from unstall.profiles.results.evidence import Finding
+from unstall.profiles.results.fit_rules import fit_findings
+from unstall.profiles.results.result import Result, summarise
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.results.verdict import Verdict, judge
+from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.profiles.statistics import median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from profiles.report.document import REPORT, RESULTS, content_of, print_document, write
-from profiles.report.measurements import KIND, MeasurementDocument
-from profiles.text import Terminal
+from unstall.profiles.report.document import REPORT, RESULTS, content_of, print_document, write
+from unstall.profiles.report.measurements import KIND, MeasurementDocument
+from unstall.profiles.text import Terminal
 
 
 class Shown:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from profiles.machine.telemetry import Trace
-from profiles.report.charts import (
+from unstall.profiles.machine.telemetry import Trace
+from unstall.profiles.report.charts import (
     COLOURS,
     Axis,
     Band,

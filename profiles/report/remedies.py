@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 import unstall
-from profiles.remedies import (
+from unstall.profiles.remedies import (
     EQUAL_RATIO,
     Gain,
     Trial,
@@ -20,8 +20,8 @@ from profiles.remedies import (
     is_a_gain,
     is_unlike,
 )
-from profiles.report.screen import Line
-from profiles.statistics import range_cell, range_text
+from unstall.profiles.report.screen import Line
+from unstall.profiles.statistics import range_cell, range_text
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
 # A need below this is none.

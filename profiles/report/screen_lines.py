@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiles.report.document import LeftOut
-from profiles.report.screen import Line
-from profiles.results.evidence import Finding
-from profiles.results.parts import Parts
-from profiles.results.result import Result
-from profiles.results.rules import BOUND_NAMES, OVERSIZED_RATIO, why_uncertain
-from profiles.results.verdict import Verdict, evidence_of
+from unstall.profiles.report.document import LeftOut
+from unstall.profiles.report.screen import Line
+from unstall.profiles.results.evidence import Finding
+from unstall.profiles.results.parts import Parts
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.rules import BOUND_NAMES, OVERSIZED_RATIO, why_uncertain
+from unstall.profiles.results.verdict import Verdict, evidence_of
 
 # The signs of the parts of a bar, and what a sentence calls them.
 SIGNS = {

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 import unstall
-from profiles.remedies import Trial, gains_of
-from profiles.report.document import LeftOut
-from profiles.report.remedies import faster_line
-from profiles.report.screen import Bar, Line, Picture, Screen
-from profiles.report.screen_lines import (
+from unstall.profiles.remedies import Trial, gains_of
+from unstall.profiles.report.document import LeftOut
+from unstall.profiles.report.remedies import faster_line
+from unstall.profiles.report.screen import Bar, Line, Picture, Screen
+from unstall.profiles.report.screen_lines import (
     SIGNS,
     by_sign,
     is_fault,
@@ -20,11 +20,11 @@ from profiles.report.screen_lines import (
     verdict_line,
     warning_of,
 )
-from profiles.results.account import Account
-from profiles.results.evidence import Finding
-from profiles.results.fit_rules import fit_findings
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict
+from unstall.profiles.results.account import Account
+from unstall.profiles.results.evidence import Finding
+from unstall.profiles.results.fit_rules import fit_findings
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import Verdict
 
 # So many faults are told; the report has all.
 _MOST_FAULTS = 2

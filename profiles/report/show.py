@@ -19,14 +19,14 @@ from typing import Any, NoReturn
 
 from jinja2 import UndefinedError
 
-from profiles.report.answer import answer_of
-from profiles.report.codec import encode
-from profiles.report.comparison import compare, print_comparison
-from profiles.report.document import Document, DocumentError, Kind, judged_by, load, print_document
-from profiles.report.figures import FORMS
-from profiles.report.files import to_json, write_atomically
-from profiles.report.measurements import KINDS
-from profiles.text import Terminal, printable
+from unstall.profiles.report.answer import answer_of
+from unstall.profiles.report.codec import encode
+from unstall.profiles.report.comparison import compare, print_comparison
+from unstall.profiles.report.document import Document, DocumentError, Kind, judged_by, load, print_document
+from unstall.profiles.report.figures import FORMS
+from unstall.profiles.report.files import to_json, write_atomically
+from unstall.profiles.report.measurements import KINDS
+from unstall.profiles.text import Terminal, printable
 
 # The form of `--as` that shows a run over time.
 _TRACE = "perfetto"

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiles.results.result import Result
-from profiles.results.verdict import Verdict, speed_up, what_the_cache_hides
-from profiles.stage_table import Stage, StageTable
-from profiles.unit import Unit, common_unit
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import Verdict, speed_up, what_the_cache_hides
+from unstall.profiles.stage_table import Stage, StageTable
+from unstall.profiles.unit import Unit, common_unit
 
 # On a narrower terminal, tables have only the most important columns; below the second width, fewer still.
 _FULL_WIDTH, _NARROW_WIDTH = 100, 72

@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from profiles.machine.telemetry import Trace
-from profiles.report.bars import Strip, strips
-from profiles.results.result import Result
-from profiles.samples import Sample
+from unstall.profiles.machine.telemetry import Trace
+from unstall.profiles.report.bars import Strip, strips
+from unstall.profiles.results.result import Result
+from unstall.profiles.samples import Sample
 
 # Rows of the trace that belong to the machine and not to a subject have this process number.
 _MACHINE = 1

@@ -1,10 +1,10 @@
 """Derives results and verdicts from samples. All functions are pure, from attribution and checks to the verdict."""
 
-from profiles.results.attribution import INPUT_FROM, bound_of
-from profiles.results.checks import CANARY_RATIO
-from profiles.results.result import Result, summarise
-from profiles.results.subject import Subject
-from profiles.results.verdict import Verdict
+from unstall.profiles.results.attribution import INPUT_FROM, bound_of
+from unstall.profiles.results.checks import CANARY_RATIO
+from unstall.profiles.results.result import Result, summarise
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.results.verdict import Verdict
 
 __all__ = [
     "CANARY_RATIO",

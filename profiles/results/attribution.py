@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from profiles.devices import Device
-from profiles.results.parts import PARTS, Parts, parts_of
-from profiles.samples import Sample
-from profiles.statistics import Columns, Interval, delta_interval, median
+from unstall.profiles.devices import Device
+from unstall.profiles.results.parts import PARTS, Parts, parts_of
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import Columns, Interval, delta_interval, median
 
 T = TypeVar("T")
 

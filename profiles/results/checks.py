@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from profiles.results.attribution import Attribution
-from profiles.samples import Sample
-from profiles.statistics import LEAST_ROUNDS, median
-from profiles.unit import IMAGE, Unit
+from unstall.profiles.results.attribution import Attribution
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import LEAST_ROUNDS, median
+from unstall.profiles.unit import IMAGE, Unit
 
 # Steps and edges may differ this much from one clock around `fit`. Source: the design of this project; a Keras callback
 # costs less.

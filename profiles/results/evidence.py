@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.results.parts import Parts
-from profiles.results.result import Result
-from profiles.stage_table import StageTable
-from profiles.statistics import Interval, range_text
+from unstall.profiles.results.parts import Parts
+from unstall.profiles.results.result import Result
+from unstall.profiles.stage_table import StageTable
+from unstall.profiles.statistics import Interval, range_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from profiles.results.account import STEPS_TOGETHER, Account
-from profiles.results.evidence import Finding, Gain
-from profiles.results.result import Result
-from profiles.results.rules import COSTLY_RATIO, gain_without
-from profiles.samples import Sample
-from profiles.statistics import falls, median
+from unstall.profiles.results.account import STEPS_TOGETHER, Account
+from unstall.profiles.results.evidence import Finding, Gain
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.rules import COSTLY_RATIO, gain_without
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import falls, median
 
 # With validation in every second epoch only, half of its time is gone.
 _VALIDATION_FREQ = 2

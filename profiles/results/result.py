@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_samples
-from profiles.results.checks import check_all, check_claims, check_length, check_rounds
-from profiles.results.subject import WINDOWS_OF, Subject
-from profiles.samples import Sample
-from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.statistics import geometric_mean, median, spread_ratio
-from profiles.unit import Unit
+from unstall.profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_samples
+from unstall.profiles.results.checks import check_all, check_claims, check_length, check_rounds
+from unstall.profiles.results.subject import WINDOWS_OF, Subject
+from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.profiles.statistics import geometric_mean, median, spread_ratio
+from unstall.profiles.unit import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import unstall
-from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
-from profiles.results.evidence import Evidence, Finding, Gain
-from profiles.samples import Sample
-from profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
-from profiles.unit import Unit
+from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
+from unstall.profiles.results.evidence import Evidence, Finding, Gain
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
+from unstall.profiles.unit import Unit
 
 # From this share on a part of an epoch or a `fit` is costly. Source: xprof warns of input that takes 10 % of a step.
 COSTLY_RATIO = BALANCED_FROM

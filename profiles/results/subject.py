@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiles.devices import Device
-from profiles.machine.page_cache import StorageRates
-from profiles.unit import IMAGE, Unit
+from unstall.profiles.devices import Device
+from unstall.profiles.machine.page_cache import StorageRates
+from unstall.profiles.unit import IMAGE, Unit
 
 # The names of the windows that a row of the report is derived from, by the page cache of that row. With a cold page
 # cache only training is measured; the windows of the model alone and the warm `train` are used for both rows.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from profiles.results.evidence import Advice, Evidence, Finding
-from profiles.results.result import Result
-from profiles.results.rules import findings
-from profiles.statistics import (
+from unstall.profiles.results.evidence import Advice, Evidence, Finding
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.rules import findings
+from unstall.profiles.statistics import (
     LEAST_ROUNDS,
     Interval,
     by_shared_rounds,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from profiles.script.loops import Loops
+    from unstall.profiles.script.loops import Loops
 
 # How long trying remedies may take unless the user says otherwise.
 BUDGET_S = 60.0

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from profiles.remedies import NEEDS, Edit, Remedy, gains_of
-from profiles.remedies.data import Failed
-from profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
-from profiles.remedies.loop_data import loop_data
-from profiles.remedies.room import room_here
-from profiles.report.document import RESULTS, DocumentError, load
-from profiles.report.measurements import KIND, SCRIPT
-from profiles.script.random_states import random_states_put_back
-from profiles.stages.places import Place, note_as
+from unstall.profiles.remedies import NEEDS, Edit, Remedy, gains_of
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
+from unstall.profiles.remedies.loop_data import loop_data
+from unstall.profiles.remedies.room import room_here
+from unstall.profiles.report.document import RESULTS, DocumentError, load
+from unstall.profiles.report.measurements import KIND, SCRIPT
+from unstall.profiles.script.random_states import random_states_put_back
+from unstall.profiles.stages.places import Place, note_as
 
 # The attribute of data that holds what takes their place.
 _HELD = "_unstall_made"
@@ -205,7 +205,7 @@ class Applied:
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
         made = self._made.get(key)
         if made is None:
-            from profiles.remedies.fit_data import are_arrays
+            from unstall.profiles.remedies.fit_data import are_arrays
 
             made = _Made(new=self._new_for_fit(place, call, arguments, names, calls), beside=given[1:])
             if not are_arrays(given[0]):  # the script may change arrays in place, and a dataset of them is a copy
@@ -218,8 +218,8 @@ class Applied:
         self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
     ) -> dict[str, Any]:
         """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
-        from profiles.measure.batches import FitData
-        from profiles.remedies.fit_data import data_of, parts_of
+        from unstall.profiles.measure.batches import FitData
+        from unstall.profiles.remedies.fit_data import data_of, parts_of
 
         try:
             with random_states_put_back():

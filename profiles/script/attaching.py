@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from profiles.script.loop_sources import TfDatasets, TorchLoaders
-from profiles.script.loops import Loops
+from unstall.profiles.script.loop_sources import TfDatasets, TorchLoaders
+from unstall.profiles.script.loops import Loops
 
 
 def attach(library: str, loops: Loops) -> Callable[[], None]:
@@ -20,11 +20,11 @@ def attach(library: str, loops: Loops) -> Callable[[], None]:
     if library == "tensorflow":
         return TfDatasets().attach(loops)
     if library == "keras" and hasattr(sys.modules["keras"], "Model"):
-        from profiles.script.keras_loops import KerasData
+        from unstall.profiles.script.keras_loops import KerasData
 
         return KerasData().attach(loops)
     if library == "grain" and hasattr(sys.modules["grain"], "IterDataset"):
-        from profiles.script.grain_loops import GrainData
+        from unstall.profiles.script.grain_loops import GrainData
 
         return GrainData().attach(loops)
     return lambda: None

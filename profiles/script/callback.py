@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from profiles.script.watch import RAMP_STEPS, Watch
+from unstall.profiles.script.watch import RAMP_STEPS, Watch
 
 
 class WatchCallback(keras.callbacks.Callback):

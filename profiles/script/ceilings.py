@@ -17,20 +17,20 @@ import keras
 import numpy as np
 import psutil
 
-from profiles import clock
-from profiles.measure.backends import BACKENDS, device_here
-from profiles.measure.schedule import READY_WINDOW_S
-from profiles.measure.windows import Windows
-from profiles.results.account import STEPS_TOGETHER
-from profiles.samples import Sample
-from profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
-from profiles.script.random_states import random_states_put_back
-from profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
-from profiles.script.watch import Watch
-from profiles.script.watched import traced_as
-from profiles.stages.tf_graph import CutError, every_node, is_stateful
-from profiles.statistics import median
-from profiles.text import error_text
+from unstall.profiles import clock
+from unstall.profiles.measure.backends import BACKENDS, device_here
+from unstall.profiles.measure.schedule import READY_WINDOW_S
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.results.account import STEPS_TOGETHER
+from unstall.profiles.samples import Sample
+from unstall.profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
+from unstall.profiles.script.random_states import random_states_put_back
+from unstall.profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
+from unstall.profiles.script.watch import Watch
+from unstall.profiles.script.watched import traced_as
+from unstall.profiles.stages.tf_graph import CutError, every_node, is_stateful
+from unstall.profiles.statistics import median
+from unstall.profiles.text import error_text
 
 # How many rounds without other programs are wanted, and how many rounds are tried to get them, while there is time.
 _ROUNDS, _MOST_ROUNDS = 3, 12

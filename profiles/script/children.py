@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import unstall
-from profiles.stages.places import is_library, users_call
+from unstall.profiles.stages.places import is_library, users_call
 
 # Files that a program trains by: a notebook, a script; and programs that run them.
 _NOTEBOOK, _SCRIPT = ".ipynb", ".py"

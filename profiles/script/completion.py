@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiles.script.epochs import Tally, hooks_since
+from unstall.profiles.script.epochs import Tally, hooks_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from profiles.measure.batches import batch_images
-from profiles.script.epochs import IteratorCount
+from unstall.profiles.measure.batches import batch_images
+from unstall.profiles.script.epochs import IteratorCount
 
 
 def images_in(batch: Any, model: Any) -> int | None:

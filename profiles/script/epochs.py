@@ -10,10 +10,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiles import clock
-from profiles.machine.others import Others
-from profiles.machine.strain import Strain, StrainMeter
-from profiles.samples import FIRST_STEPS
+from unstall.profiles import clock
+from unstall.profiles.machine.others import Others
+from unstall.profiles.machine.strain import Strain, StrainMeter
+from unstall.profiles.samples import FIRST_STEPS
 
 # The last so many epochs of a run are kept: enough for any statistic, with bounded memory on long runs.
 KEPT_EPOCHS = 200

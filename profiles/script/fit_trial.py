@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.measure.backends import device_here
-from profiles.measure.windows import Windows
-from profiles.remedies import Need
-from profiles.remedies.data import Data, Failed
-from profiles.remedies.fit_data import data_of, measure_with
-from profiles.remedies.turns import Measure
-from profiles.script.ceilings import NotPossible, check_own, own_step, put_back
-from profiles.script.random_states import random_states_put_back
-from profiles.stages.places import Place
-from profiles.stages.tf_graph import CutError
+from unstall.profiles.measure.backends import device_here
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies import Need
+from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.fit_data import data_of, measure_with
+from unstall.profiles.remedies.turns import Measure
+from unstall.profiles.script.ceilings import NotPossible, check_own, own_step, put_back
+from unstall.profiles.script.random_states import random_states_put_back
+from unstall.profiles.stages.places import Place
+from unstall.profiles.stages.tf_graph import CutError
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import grain
 
-from profiles.script.class_methods import Inside, replace_methods
-from profiles.script.last_data import Numbers
-from profiles.script.loop_sources import AnyData, told
-from profiles.script.loops import Loops
-from profiles.stages.places import is_library
+from unstall.profiles.script.class_methods import Inside, replace_methods
+from unstall.profiles.script.last_data import Numbers
+from unstall.profiles.script.loop_sources import AnyData, told
+from unstall.profiles.script.loops import Loops
+from unstall.profiles.stages.places import is_library
 
 
 class GrainData(AnyData):

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import psutil
 
-from profiles import clock
+from unstall.profiles import clock
 
 # Signals that another process may send to the parent, for the script.
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 
-from profiles import clock
-from profiles.script.callback import WatchCallback
-from profiles.script.watch import Watch
+from unstall.profiles import clock
+from unstall.profiles.script.callback import WatchCallback
+from unstall.profiles.script.watch import Watch
 
 _HOOKS = tuple(
     f"on_{subject}_{moment}"

@@ -14,12 +14,12 @@ from typing import Any
 
 import keras
 
-from profiles.script.class_methods import Inside, replace_methods
-from profiles.script.last_data import Numbers
-from profiles.script.loop_sources import AnyData, Batches
-from profiles.script.loops import Loops, Pass
-from profiles.script.profiler import data_kind
-from profiles.stages.places import is_library
+from unstall.profiles.script.class_methods import Inside, replace_methods
+from unstall.profiles.script.last_data import Numbers
+from unstall.profiles.script.loop_sources import AnyData, Batches
+from unstall.profiles.script.loops import Loops, Pass
+from unstall.profiles.script.profiler import data_kind
+from unstall.profiles.stages.places import is_library
 
 
 @dataclass(slots=True)

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from profiles.devices import CPU, Device
-from profiles.measure.completion import Completion
-from profiles.remedies.loop_data import loader_kind
-from profiles.script import tracing
-from profiles.script.loops import Copies, Loops, Pass, Source
-from profiles.stages.places import note_places, place_of
-from profiles.unit import SAMPLE, Unit, unit_of
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.measure.completion import Completion
+from unstall.profiles.remedies.loop_data import loader_kind
+from unstall.profiles.script import tracing
+from unstall.profiles.script.loops import Copies, Loops, Pass, Source
+from unstall.profiles.stages.places import note_places, place_of
+from unstall.profiles.unit import SAMPLE, Unit, unit_of
 
 if TYPE_CHECKING:
-    from profiles.script.loop_step import StepNotes
+    from unstall.profiles.script.loop_step import StepNotes
 
 _GPU = Device(kind="gpu", name="gpu")
 
@@ -129,7 +129,7 @@ class TorchLoaders(AnyData):
 
     def step_notes(self) -> StepNotes | None:
         try:
-            from profiles.script.loop_step import StepNotes
+            from unstall.profiles.script.loop_step import StepNotes
         except ImportError:  # an old PyTorch lacks these hooks
             return None
         return StepNotes()

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from profiles import clock
-from profiles.remedies import Need
-from profiles.remedies.data import Data, Failed
-from profiles.remedies.loop_data import BehindTheHost, computing, loop_data, measure_loop, sleeping
-from profiles.remedies.turns import Measure
-from profiles.script.random_states import random_states_put_back
-from profiles.script.results import FitRecord
-from profiles.statistics import median
+from unstall.profiles import clock
+from unstall.profiles.remedies import Need
+from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.loop_data import BehindTheHost, computing, loop_data, measure_loop, sleeping
+from unstall.profiles.remedies.turns import Measure
+from unstall.profiles.script.random_states import random_states_put_back
+from unstall.profiles.script.results import FitRecord
+from unstall.profiles.statistics import median
 
 if TYPE_CHECKING:
-    from profiles.script.loop_step import Work
+    from unstall.profiles.script.loop_step import Work
 
 # Batches in which the modules of a step are timed, and how long these may take. The time is not part of the budget.
 _TIMED_BATCHES, _TIMED_S = 12, 15.0
@@ -97,9 +97,9 @@ class HeldLoop:
     def _computes(self, in_tensorflow: bool) -> Callable[[int], object]:
         """Returns what computes so many units with the library that reads the data, on the threads of a step."""
         if in_tensorflow:
-            from profiles.remedies.tf_remedies import computing_on
+            from unstall.profiles.remedies.tf_remedies import computing_on
         else:
-            from profiles.remedies.loader_remedies import computing_on
+            from unstall.profiles.remedies.loader_remedies import computing_on
         return computing_on(self.threads)
 
 

@@ -13,22 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from profiles import clock
-from profiles.devices import Device
-from profiles.measure.completion import Completion
-from profiles.script.completion import HostStep, settle
-from profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
-from profiles.script.last_data import LastData, reference_to
-from profiles.script.loop_trial import HeldLoop
-from profiles.script.results import Ceilings, FitRecord
-from profiles.script.run import wait_for_threads
-from profiles.script.tracing import traced_here
-from profiles.stages.places import is_library
-from profiles.unit import SAMPLE, Unit, images_in
+from unstall.profiles import clock
+from unstall.profiles.devices import Device
+from unstall.profiles.measure.completion import Completion
+from unstall.profiles.script.completion import HostStep, settle
+from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
+from unstall.profiles.script.last_data import LastData, reference_to
+from unstall.profiles.script.loop_trial import HeldLoop
+from unstall.profiles.script.results import Ceilings, FitRecord
+from unstall.profiles.script.run import wait_for_threads
+from unstall.profiles.script.tracing import traced_here
+from unstall.profiles.stages.places import is_library
+from unstall.profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
-    from profiles.script.applying import Applied
-    from profiles.script.loop_step import StepNotes, Work
+    from unstall.profiles.script.applying import Applied
+    from unstall.profiles.script.loop_step import StepNotes, Work
 
 # The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from profiles.report.files import write_atomically
-from profiles.script.callback import WatchCallback
-from profiles.script.epochs import EpochRecord
-from profiles.statistics import median
-from profiles.text import Terminal
+from unstall.profiles.report.files import write_atomically
+from unstall.profiles.script.callback import WatchCallback
+from unstall.profiles.script.epochs import EpochRecord
+from unstall.profiles.statistics import median
+from unstall.profiles.text import Terminal
 
 # What is logged of an epoch: fields of its record, each with its words.
 _LOGGED = {

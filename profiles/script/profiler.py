@@ -21,26 +21,26 @@ import keras
 import numpy as np
 
 import unstall
-from profiles import clock
-from profiles.devices import Device
-from profiles.measure import backends
-from profiles.remedies.loop_data import is_loop_data, loader_kind
-from profiles.results.account import Account
-from profiles.script.callback import WatchCallback
-from profiles.script.ceilings import measure_ceilings
-from profiles.script.epochs import EpochRecord
-from profiles.script.fit_trial import HeldFit
-from profiles.script.hooks import time_hooks
-from profiles.script.last_data import LastData
-from profiles.script.loop_trial import HeldLoop
-from profiles.script.results import Ceilings, FitRecord, join_calls
-from profiles.script.run import wait_for_threads
-from profiles.script.watch import Watch
-from profiles.stages.places import Place, users_call
-from profiles.unit import SAMPLE
+from unstall.profiles import clock
+from unstall.profiles.devices import Device
+from unstall.profiles.measure import backends
+from unstall.profiles.remedies.loop_data import is_loop_data, loader_kind
+from unstall.profiles.results.account import Account
+from unstall.profiles.script.callback import WatchCallback
+from unstall.profiles.script.ceilings import measure_ceilings
+from unstall.profiles.script.epochs import EpochRecord
+from unstall.profiles.script.fit_trial import HeldFit
+from unstall.profiles.script.hooks import time_hooks
+from unstall.profiles.script.last_data import LastData
+from unstall.profiles.script.loop_trial import HeldLoop
+from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
+from unstall.profiles.script.run import wait_for_threads
+from unstall.profiles.script.watch import Watch
+from unstall.profiles.stages.places import Place, users_call
+from unstall.profiles.unit import SAMPLE
 
 if TYPE_CHECKING:
-    from profiles.script.applying import Applied
+    from unstall.profiles.script.applying import Applied
 
 # Arguments of `fit` that say what it is fed with.
 _FED = (

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from profiles import clock
+from unstall.profiles import clock
 
 
 class ReadingProgress:

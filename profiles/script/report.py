@@ -6,19 +6,26 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from profiles import provenance
-from profiles.provenance import usable_cores
-from profiles.report.document import Document, LeftOut, now
-from profiles.report.measurements import SCRIPT, Measurement, MeasurementDocument, Measurements, Plan, unlisted_dataset
-from profiles.results.account import Account
-from profiles.results.subject import Subject
-from profiles.samples import Sample
-from profiles.script.results import UnknownError, samples_of
-from profiles.stages.tf_graph import CutError, random_before_cache
+from unstall.profiles import provenance
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.report.document import Document, LeftOut, now
+from unstall.profiles.report.measurements import (
+    SCRIPT,
+    Measurement,
+    MeasurementDocument,
+    Measurements,
+    Plan,
+    unlisted_dataset,
+)
+from unstall.profiles.results.account import Account
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.samples import Sample
+from unstall.profiles.script.results import UnknownError, samples_of
+from unstall.profiles.stages.tf_graph import CutError, random_before_cache
 
 if TYPE_CHECKING:
-    from profiles.script.loops import Loops
-    from profiles.script.profiler import Profiler
+    from unstall.profiles.script.loops import Loops
+    from unstall.profiles.script.profiler import Profiler
 
 
 def report_on(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from profiles.devices import Device
-from profiles.results.account import Account, later_call
-from profiles.results.attribution import whole_samples
-from profiles.results.subject import Subject
-from profiles.samples import Sample
-from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
-from profiles.statistics import LEAST_ROUNDS, median
-from profiles.unit import SAMPLE, Unit
+from unstall.profiles.devices import Device
+from unstall.profiles.results.account import Account, later_call
+from unstall.profiles.results.attribution import whole_samples
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.samples import Sample
+from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord
+from unstall.profiles.statistics import LEAST_ROUNDS, median
+from unstall.profiles.unit import SAMPLE, Unit
 
 # Keras itself takes 0.1 to 0.3 ms between two steps. More time than the first figure between steps is counted as that
 # of callbacks, if it is more than the second part of the steps' time.

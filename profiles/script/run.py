@@ -21,7 +21,7 @@ from typing import Any
 
 import unstall
 
-_PROFILES = Path(__file__).resolve().parents[1]
+_PROFILES = unstall.HOME / "profiles"
 
 
 def after_import(name: str, then: Callable[[], None]) -> None:
@@ -91,7 +91,7 @@ def run_script(
     sys.argv[:] = [path, *arguments]
     if not sys.flags.safe_path:
         sys.path[0] = str(Path(path).resolve().parent)
-    unstall.forget()
+    sys.modules.pop("profiles", None)  # of `python -m profiles` in a checkout: the script may have its own
     sys.modules["__main__"] = module
     ended_by: BaseException | None = None
     try:

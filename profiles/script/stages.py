@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from profiles.devices import parse_device
-from profiles.provenance import usable_cores
-from profiles.report.measurements import MeasurementDocument, derive
-from profiles.script.progress import ReadingProgress
-from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.stages.progress import Note
-from profiles.text import Terminal, error_text
+from unstall.profiles.devices import parse_device
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.report.measurements import MeasurementDocument, derive
+from unstall.profiles.script.progress import ReadingProgress
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.profiles.stages.progress import Note
+from unstall.profiles.text import Terminal, error_text
 
 if TYPE_CHECKING:
-    from profiles.script.loops import Loops
-    from profiles.script.profiler import Profiler
+    from unstall.profiles.script.loops import Loops
+    from unstall.profiles.script.profiler import Profiler
 
 # How long reading a script's data again may take. It can block for ever, as on a queue that nothing fills any more.
 STAGES_LIMIT_S = 90.0
@@ -110,11 +110,11 @@ def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: boo
     try:
         with warnings.catch_warnings(action="ignore"):
             if hasattr(data, "batch_sampler"):
-                from profiles.stages.loader_stages import loader_table
+                from unstall.profiles.stages.loader_stages import loader_table
 
                 return loader_table(data, cores=usable_cores(), files=files, note=note), ()
-            from profiles.measure.windows import idle_windows
-            from profiles.stages.take_apart import stages_and_lines
+            from unstall.profiles.measure.windows import idle_windows
+            from unstall.profiles.stages.take_apart import stages_and_lines
 
             # The emulated device computes as fast as the script's model did.
             device = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")

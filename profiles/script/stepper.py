@@ -12,17 +12,17 @@ from typing import Any
 
 import keras
 
-from profiles import clock
-from profiles.measure.backends import BACKENDS, device_here, synchronise_torch
-from profiles.measure.batches import REPLAY_BYTES, unit_in
-from profiles.measure.completion import Completion
-from profiles.script.completion import HostStep, settle
-from profiles.script.counting import images_in, iterator_count, size_bytes
-from profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
-from profiles.script.keras_private import images_weighed, missing_to_count
-from profiles.script.last_data import reference_to
-from profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
-from profiles.unit import Unit
+from unstall.profiles import clock
+from unstall.profiles.measure.backends import BACKENDS, device_here, synchronise_torch
+from unstall.profiles.measure.batches import REPLAY_BYTES, unit_in
+from unstall.profiles.measure.completion import Completion
+from unstall.profiles.script.completion import HostStep, settle
+from unstall.profiles.script.counting import images_in, iterator_count, size_bytes
+from unstall.profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
+from unstall.profiles.script.keras_private import images_weighed, missing_to_count
+from unstall.profiles.script.last_data import reference_to
+from unstall.profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
+from unstall.profiles.unit import Unit
 
 # The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
 _TRACED_SIZES = 8

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles import clock
+from unstall.profiles import clock
 
 # Keras' own functions around a model's step.
 _OF_KERAS = ("one_step_on_data", "multi_step_on_iterator")

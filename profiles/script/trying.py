@@ -7,17 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from profiles.remedies import NEEDS, Need, Trial, Untried
-from profiles.remedies.data import Data, Failed
-from profiles.remedies.turns import Measure, Turns
-from profiles.report.measurements import MeasurementDocument, derive
-from profiles.results.attribution import Attribution, bound_of
-from profiles.script.progress import TrialProgress
-from profiles.text import error_text
+from unstall.profiles.remedies import NEEDS, Need, Trial, Untried
+from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.turns import Measure, Turns
+from unstall.profiles.report.measurements import MeasurementDocument, derive
+from unstall.profiles.results.attribution import Attribution, bound_of
+from unstall.profiles.script.progress import TrialProgress
+from unstall.profiles.text import error_text
 
 if TYPE_CHECKING:
-    from profiles.script.loops import Loops
-    from profiles.script.profiler import Profiler
+    from unstall.profiles.script.loops import Loops
+    from unstall.profiles.script.profiler import Profiler
 
 # A part of an epoch from this share on calls for remedies: less than what makes loading costly, because several add up.
 _CALLS_FROM = 0.04

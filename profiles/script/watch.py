@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from profiles import clock
-from profiles.results.account import Account
-from profiles.script.epochs import KEPT_EPOCHS, EpochRecord
-from profiles.script.stepper import Stepper
-from profiles.unit import Unit
+from unstall.profiles import clock
+from unstall.profiles.results.account import Account
+from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord
+from unstall.profiles.script.stepper import Stepper
+from unstall.profiles.unit import Unit
 
 # How many first steps of an epoch are not steady, because buffers fill and workers start.
 RAMP_STEPS = 2

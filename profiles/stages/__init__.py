@@ -1,7 +1,7 @@
 """The costs of each stage of a pipeline, in tf.data and in Python. Here: reading and rebuilding tf.data pipelines."""
 
-from profiles.stages.places import note_places
-from profiles.stages.tf_graph import (
+from unstall.profiles.stages.places import note_places
+from unstall.profiles.stages.tf_graph import (
     CutError,
     Node,
     batch_size_of,

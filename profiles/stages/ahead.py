@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
-from profiles.measure.ahead import Ahead, ahead_of_workers
-from profiles.stages.tf_graph import Node, batch_size_of, nodes, shuffle_buffer_of
+from unstall.profiles.measure.ahead import Ahead, ahead_of_workers
+from unstall.profiles.stages.tf_graph import Node, batch_size_of, nodes, shuffle_buffer_of
 
 # Transformations that make no element: what a shuffle behind these alone holds has cost nothing.
 _WITHOUT_WORK = {
@@ -81,7 +81,7 @@ def _elements_per_batch(pipeline: list[Node]) -> dict[int, int]:
 
 def _calls_and_buffer(node: Node) -> tuple[int, int]:
     """Returns (parallel calls, each of which holds an element; elements in the buffer of a prefetch)."""
-    from profiles.stages.tf_model import written
+    from unstall.profiles.stages.tf_model import written
 
     calls, buffer, autotuned = written(node.dataset)
     if node.kind == "prefetch":

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from profiles import clock
-from profiles.machine.mounts import Storage, storage_of
-from profiles.stage_table import ImageTail, Stage, image_name, tail_of
+from unstall.profiles import clock
+from unstall.profiles.machine.mounts import Storage, storage_of
+from unstall.profiles.stage_table import ImageTail, Stage, image_name, tail_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,21 +9,21 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 from line_profiler import LineProfiler
 
-from profiles import clock
-from profiles.stage_table import AnnotatedFunction, Line
-from profiles.stages.tf_graph import nodes, python_functions_wrapped, rebuilt
+import unstall
+from unstall.profiles import clock
+from unstall.profiles.stage_table import AnnotatedFunction, Line
+from unstall.profiles.stages.tf_graph import nodes, python_functions_wrapped, rebuilt
 
 # How many functions are annotated at most; each spends at least this part of the time in its own lines.
 _MOST_FUNCTIONS, _LEAST_RATIO = 6, 0.03
 # How long the slowest functions are looked for, and how long their lines are timed.
 SEARCH_S, LINES_S = 0.5, 2.0
-_OWN_FOLDER = str(Path(__file__).resolve().parents[1])
+_OWN_FOLDER = str(unstall.HOME / "profiles")
 _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from profiles import clock
-from profiles.stage_table import StageTable
-from profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
-from profiles.stages.places import is_library
-from profiles.stages.progress import Note, unnoted
-from profiles.unit import images_in
+from unstall.profiles import clock
+from unstall.profiles.stage_table import StageTable
+from unstall.profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
+from unstall.profiles.stages.places import is_library
+from unstall.profiles.stages.progress import Note, unnoted
+from unstall.profiles.unit import images_in
 
 _ROUNDS = 3
 # How long a round lasts, about, and how many batches each worker makes in a round, at least.

@@ -13,13 +13,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import unstall
+
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _LIBRARIES = ("site-packages", "dist-packages")
 # How the names of cells begin that lie in no file: of IPython in a terminal, of Databricks.
 _CELLS = ("<ipython-input", "<command-")
 # These may be installed in any folder, such as one that PYTHONPATH names.
 _FRAMEWORKS = ("tensorflow", "keras", "torch", "torchvision", "jax", "grain", "numpy")
-_OURS = str(Path(__file__).resolve().parents[1])
+_OURS = str(unstall.HOME / "profiles")
 # The attribute of an object that holds the place of its call.
 _NOTED = "_unstall_place"
 

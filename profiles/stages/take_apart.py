@@ -8,13 +8,13 @@ from typing import Any
 
 import keras
 
-from profiles.measure.windows import Windows
-from profiles.provenance import usable_cores
-from profiles.stage_table import AnnotatedFunction, StageTable
-from profiles.stages.lines import annotate
-from profiles.stages.progress import Note, unnoted
-from profiles.stages.python_stages import python_table
-from profiles.stages.tf_graph import CutError, nodes, rebuilt
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+from unstall.profiles.stages.lines import annotate
+from unstall.profiles.stages.progress import Note, unnoted
+from unstall.profiles.stages.python_stages import python_table
+from unstall.profiles.stages.tf_graph import CutError, nodes, rebuilt
 
 # Batches that the model trains on while the running pipeline is observed, and the batches between two observations.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4
@@ -47,8 +47,8 @@ def stage_table(
     if not hasattr(data, "element_spec"):
         reason = f"a {type(data).__name__} is read once, and from outside: only its waiting can be seen"
         return StageTable(cores=cores, reason=reason)
-    from profiles.stages.tf_model import NodeState, look
-    from profiles.stages.tf_stages import tfdata_table
+    from unstall.profiles.stages.tf_model import NodeState, look
+    from unstall.profiles.stages.tf_stages import tfdata_table
 
     try:
         pipeline = nodes(data)

@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, Literal
 from unittest import mock
 
-from profiles.stages.places import Place, place_of
+from unstall.profiles.stages.places import Place, place_of
 
 _CACHES = re.compile(r"_?(Cache|Snapshot)Dataset\w*")
 # Ops that draw random numbers, by the names that TensorFlow registers. The patterns also match names of later versions

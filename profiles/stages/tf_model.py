@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from profiles.stages.tf_graph import Node
+from unstall.profiles.stages.tf_graph import Node
 
 # Names of the nodes that tf.data makes of a map and a batch behind it.
 _FUSED = ("MapAndBatch", "ParallelMapAndBatch")

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from profiles import clock
-from profiles.machine.mounts import Storage, storage_of
-from profiles.measure.batches import batch_images
-from profiles.stage_table import ImageTail, Stage, StageTable, image_name, tail_of
-from profiles.stages.progress import Note, unnoted
-from profiles.stages.tf_graph import CutError, Node, nodes, rebuilt
-from profiles.stages.tf_model import NodeState, look, written
-from profiles.statistics import median
+from unstall.profiles import clock
+from unstall.profiles.machine.mounts import Storage, storage_of
+from unstall.profiles.measure.batches import batch_images
+from unstall.profiles.stage_table import ImageTail, Stage, StageTable, image_name, tail_of
+from unstall.profiles.stages.progress import Note, unnoted
+from unstall.profiles.stages.tf_graph import CutError, Node, nodes, rebuilt
+from unstall.profiles.stages.tf_model import NodeState, look, written
+from unstall.profiles.statistics import median
 
 # How long a run of one cut lasts, about, and of how many batches of the pipeline at least.
 RUN_S, LEAST_BATCHES = 0.12, 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import cli
+from unstall.benchmarks import cli
 
 
 def test_a_verb_calls_its_module(capsys):

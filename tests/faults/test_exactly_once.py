@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import VARIANTS, build, from_arrays, from_folder
-from pipeline.config import AUTO
-from pipeline.loaders.python_batches import PythonBatches
 from tests.builders import WITHOUT_SERVICE, fed, unit, whole
+from unstall.pipeline import VARIANTS, build, from_arrays, from_folder
+from unstall.pipeline.config import AUTO
+from unstall.pipeline.loaders.python_batches import PythonBatches
 
 SIZES, BATCHES, WORKERS = (1, 7, 64, 1_000, 10_007), (1, 7, 32), (0, 1, 2, 3, 4)
 # Of these, one number of workers has to do: they take minutes.

@@ -11,15 +11,15 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.lab.serve import one_line
-from pipeline import VARIANTS, PipelineConfig, build, from_folder, open_source
-from pipeline.cache import cache_root
-from pipeline.errors import SourceError, UnavailableError, WriteError
-from pipeline.prepared.write import materialize
-from pipeline.sources.headers import inspect
-from profiles.report.files import write_atomically
 from tests import PROJECT_ROOT
 from tests.checks import samples_of, state
+from unstall.benchmarks.lab.serve import one_line
+from unstall.pipeline import VARIANTS, PipelineConfig, build, from_folder, open_source
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.errors import SourceError, UnavailableError, WriteError
+from unstall.pipeline.prepared.write import materialize
+from unstall.pipeline.sources.headers import inspect
+from unstall.profiles.report.files import write_atomically
 
 CAP_DAC_OVERRIDE = 1
 
@@ -204,8 +204,8 @@ def test_a_variant_that_has_no_memory_is_marked_and_the_others_go_on(photos, tmp
     (tmp_path / "huge.toml").write_text('loader = "py_dataset"\naugment_with = "opencv"\nworkers = 2\n')
     code = (
         "import sys\n"
-        "from benchmarks.lab import rounds\n"
-        "from benchmarks.pipeline import __main__ as pipeline\n"
+        "from unstall.benchmarks.lab import rounds\n"
+        "from unstall.benchmarks.pipeline import __main__ as pipeline\n"
         "if __name__ == '__main__':\n"
         "    made = rounds.Group.__init__\n"
         "    made.__defaults__ = ('hungry:Hungry', *made.__defaults__[1:])\n"
@@ -214,7 +214,7 @@ def test_a_variant_that_has_no_memory_is_marked_and_the_others_go_on(photos, tmp
     (tmp_path / "script.py").write_text(code)
     (tmp_path / "hungry.py").write_text(
         "import numpy as np\n"
-        "from benchmarks.lab import session\n"
+        "from unstall.benchmarks.lab import session\n"
         "class Hungry(session.Session):\n"
         "    def window(self, job, window, round_):\n"
         "        if job.variant == 'huge' and window == 'train':\n"

@@ -15,15 +15,15 @@ import time
 import psutil
 import pytest
 
-from benchmarks.lab.child import Child
-from benchmarks.pipeline import __main__ as main_job
-from benchmarks.pipeline import measure
-from pipeline import from_folder
-from pipeline.commands.terminal import Stopped, signals
-from pipeline.prepared.index import open_prepared
-from pipeline.sources import headers
 from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
+from unstall.benchmarks.lab.child import Child
+from unstall.benchmarks.pipeline import __main__ as main_job
+from unstall.benchmarks.pipeline import measure
+from unstall.pipeline import from_folder
+from unstall.pipeline.commands.terminal import Stopped, signals
+from unstall.pipeline.prepared.index import open_prepared
+from unstall.pipeline.sources import headers
 
 GONE_S = 5
 STORED = "tf-data-raw,tf-data-cache-disk"

@@ -7,10 +7,10 @@ import time
 import keras
 import numpy as np
 
-from profiles.devices import parse_device
-from profiles.measure.windows import Windows
-from profiles.report.codec import encode
-from profiles.report.files import to_json
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.report.codec import encode
+from unstall.profiles.report.files import to_json
 
 BATCH = np.ones((4, 2, 2, 3), np.float32), np.ones((4,), np.float32)
 
@@ -55,7 +55,7 @@ def test_a_clock_of_the_day_that_jumps_moves_nothing(monkeypatch):
 
 def test_runs_of_a_clock_that_was_set_back_do_not_share_a_folder(tmp_path, monkeypatch):
     """Two runs of the same second get names of their own."""
-    from benchmarks.lab import command
+    from unstall.benchmarks.lab import command
 
     class Stopped(datetime.datetime):
         @classmethod

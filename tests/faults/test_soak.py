@@ -13,10 +13,10 @@ import psutil
 import pytest
 from PIL import Image
 
-from pipeline import VARIANTS, build, from_folder
-from pipeline.loaders.python_batches import PythonBatches
 from tests.builders import WITHOUT_SERVICE
 from tests.planted import repeated
+from unstall.pipeline import VARIANTS, build, from_folder
+from unstall.pipeline.loaders.python_batches import PythonBatches
 
 IMAGES = 48
 # Glibc's arenas, one a thread, settle within the first epochs; what leaks in an epoch goes on.

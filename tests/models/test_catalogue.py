@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from models import MODELS, compiled
-from models.layers import Cifar10Tutorial, ConvNet, DenseNet, TextNet
-from models.network import DATA, INPUT_DTYPES, Training
 from tests.checks import passes_on_jax
+from unstall.models import MODELS, compiled
+from unstall.models.layers import Cifar10Tutorial, ConvNet, DenseNet, TextNet
+from unstall.models.network import DATA, INPUT_DTYPES, Training
 
 PHOTOS = [name for name, network in MODELS.items() if network.data == "photos"]
 FAST = [name for name in MODELS if name != "cats-dogs-very-deep"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from models import MODELS
-from pipeline.sources.published import FORMS
 from tests import PROJECT_ROOT
+from unstall.models import MODELS
+from unstall.pipeline.sources.published import FORMS
 
 TEXT = (PROJECT_ROOT / "docs" / "models.md").read_text()
 ROWS = {

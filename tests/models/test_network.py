@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from models import MODELS
-from models.network import QUANTITIES, Figure, figure
+from unstall.models import MODELS
+from unstall.models.network import QUANTITIES, Figure, figure
 
 
 @pytest.mark.parametrize(

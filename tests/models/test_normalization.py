@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models.normalization import LocalResponseNormalization
+from unstall.models.normalization import LocalResponseNormalization
 
 SETTINGS = [(4, 1.0, 0.001 / 9, 0.75), (1, 2.0, 0.5, 0.5)]
 VALUES = np.random.default_rng(0).normal(0, 9, (2, 3, 4, 16)).astype(np.float32)

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 
-from models import MODELS, ModelError, behind, check_name, compiled, image_size, open_model
-from models.opening import compile_for
 from tests import PROJECT_ROOT
+from unstall.models import MODELS, ModelError, behind, check_name, compiled, image_size, open_model
+from unstall.models.opening import compile_for
 
 IMAGE_MODELS = [name for name, network in MODELS.items() if hasattr(network, "image_size")]
 KNOWN = ", ".join(IMAGE_MODELS)

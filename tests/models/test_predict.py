@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import pipeline.sources.headers
-from models import __main__ as command
-from models import predict
-from models.predict import Classified, PictureError, classify, printable, probabilities_of, read_picture
-from models.saved import finish, save
+from unstall.models import __main__ as command
+from unstall.models import predict
+from unstall.models.predict import Classified, PictureError, classify, printable, probabilities_of, read_picture
+from unstall.models.saved import finish, save
+from unstall.pipeline.sources import headers
 
 
 def a_picture(path, mode="RGB", size=(5, 4), **options):
@@ -38,7 +38,7 @@ def model_file(tmp_path_factory):
 
 
 def test_the_limit_of_pixels_is_the_pipeline_s():
-    assert predict.MAX_PIXELS == pipeline.sources.headers.MAX_PIXELS
+    assert predict.MAX_PIXELS == headers.MAX_PIXELS
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.gif", "a.webp", "a.tiff", "a.jpg", "a.ppm", "a.ico"])
@@ -158,7 +158,7 @@ def test_a_picture_without_probabilities_is_left_unclassified(tmp_path):
     network = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
     network.layers[-1].set_weights([np.zeros((48, 1), np.float32), np.array([7], np.float32)])
     save(finish(network, ("a", "b"), interpolation="bilinear", antialias=False), tmp_path / "m.keras", overwrite=False)
-    from models.saved import open_finished
+    from unstall.models.saved import open_finished
 
     (result,) = classify(open_finished(str(tmp_path / "m.keras")), [a_picture(tmp_path / "a.png")])
     assert result.error == "the model gives no probabilities for it"

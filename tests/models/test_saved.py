@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import pytest
 
-from models.opening import ModelError
-from models.saved import check_classes, decode_names, encode_names, finish, foreign_layers, open_finished, save
+from unstall.models.opening import ModelError
+from unstall.models.saved import check_classes, decode_names, encode_names, finish, foreign_layers, open_finished, save
 
 ODD = ("cats", "große Hunde", "a.b/c", "x>2E", "~tilde", "日本", "%41")
 

@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 from scipy import ndimage, stats
 
-from pipeline import Augmentation, PipelineConfig
-from pipeline.augmentation import FILL_MODES, Draw, LongOrder, epoch_order
-from pipeline.stages.augment import _numpy as numpy_apply
-from pipeline.stages.augment import _tf_ops as tf_ops_apply
-from pipeline.stages.augment import keras_layers
-from pipeline.stages.warp import WARPS
+from unstall.pipeline import Augmentation, PipelineConfig
+from unstall.pipeline.augmentation import FILL_MODES, Draw, LongOrder, epoch_order
+from unstall.pipeline.stages.augment import _numpy as numpy_apply
+from unstall.pipeline.stages.augment import _tf_ops as tf_ops_apply
+from unstall.pipeline.stages.augment import keras_layers
+from unstall.pipeline.stages.warp import WARPS
 
 SIDE = 64
 STRONG = Augmentation(shear_degrees=20.0, zoom_range=0.4)

@@ -18,19 +18,28 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig, build, building, from_arrays, from_folder
-from pipeline.building import RAM_DISK, READS, parallel_batches, unread_here
-from pipeline.cache import cache_root
-from pipeline.config import AUTO
-from pipeline.errors import UnavailableError
-from pipeline.loaders.keras import RecordingDirectoryIterator
-from pipeline.prepared.copies import prepared_copy
-from pipeline.sources.headers import FORMATS
-from pipeline.stages.batching import batches_per_call
-from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
-from pipeline.stages.read import decode_scaled
-from profiles import provenance
 from tests.builders import WITHOUT_SERVICE, build_fed, fed, unit, whole
+from unstall.pipeline import (
+    VARIANTS,
+    Augmentation,
+    ConfigError,
+    PipelineConfig,
+    build,
+    building,
+    from_arrays,
+    from_folder,
+)
+from unstall.pipeline.building import RAM_DISK, READS, parallel_batches, unread_here
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.config import AUTO
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.loaders.keras import RecordingDirectoryIterator
+from unstall.pipeline.prepared.copies import prepared_copy
+from unstall.pipeline.sources.headers import FORMATS
+from unstall.pipeline.stages.batching import batches_per_call
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
+from unstall.pipeline.stages.read import decode_scaled
+from unstall.profiles import provenance
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 Memory = namedtuple("Memory", "available")
@@ -101,10 +110,10 @@ def test_one_iterator_serves_the_same_epochs_and_fit_is_told_how_long_they_are(n
 @pytest.mark.parametrize("planned", ["in parts", "in windows"])
 def test_one_iterator_serves_the_same_long_epochs_and_large_files(planned, resample, photos, monkeypatch):
     if planned == "in windows":
-        monkeypatch.setattr("pipeline.sources.stored._free_bytes", lambda: 0)
+        monkeypatch.setattr("unstall.pipeline.sources.stored._free_bytes", lambda: 0)
     for module in ("order", "epochs"):
-        monkeypatch.setattr(f"pipeline.stages.{module}.LONG_EPOCH", 5)
-    monkeypatch.setattr("pipeline.stages.order.PLANNED_AT_ONCE", 7)
+        monkeypatch.setattr(f"unstall.pipeline.stages.{module}.LONG_EPOCH", 5)
+    monkeypatch.setattr("unstall.pipeline.stages.order.PLANNED_AT_ONCE", 7)
     config = dataclasses.replace(VARIANTS["tf-data-raw"], resample=resample, batch_size=16)
     assert_one_iterator_serves_the_same(config, from_folder(photos).take(39))
 
@@ -454,7 +463,7 @@ def test_a_ram_disk_without_room_makes_the_variant_unavailable(photos, tmp_path,
 
 def test_a_loader_that_cannot_be_built_leaves_nothing_on_the_ram_disk(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "RAM_DISK", tmp_path)
-    monkeypatch.setattr("pipeline.loaders.keras.image_data_generator", lambda *_: 1 / 0)
+    monkeypatch.setattr("unstall.pipeline.loaders.keras.image_data_generator", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         build(VARIANTS["generator-ram"], from_folder(photos))
     assert list(tmp_path.iterdir()) == []

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from pipeline.cache import built_aside, cache_root, scratch_folder
 from tests import PROJECT_ROOT
 from tests.checks import dead_pid, entries
+from unstall.pipeline.cache import built_aside, cache_root, scratch_folder
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_built_in_another_container_stays(tmp_path, monkeypatch):
     """Its process cannot be seen from here, but the folder is locked."""
     code = """
 import pathlib, sys
-from pipeline.cache import built_aside
+from unstall.pipeline.cache import built_aside
 with built_aside(pathlib.Path(sys.argv[1]) / "other") as building:
     (building / "file").touch()
     print(building.name, flush=True)
@@ -147,7 +147,10 @@ def test_scratch_folders_are_new_empty_and_apart(tmp_path):
 
 
 def test_the_scratch_folder_of_a_killed_process_goes_when_the_next_is_made(tmp_path):
-    code = "import pathlib, sys; from pipeline.cache import scratch_folder; scratch_folder(pathlib.Path(sys.argv[1]))"
+    code = (
+        "import pathlib, sys; from unstall.pipeline.cache import scratch_folder; "
+        "scratch_folder(pathlib.Path(sys.argv[1]))"
+    )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=PROJECT_ROOT, check=True)
     [left] = tmp_path.iterdir()
     (left / "file").touch()

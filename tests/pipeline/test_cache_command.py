@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.__main__ import main
-from pipeline.sources.generated import generated_folder
+from unstall.pipeline.__main__ import main
+from unstall.pipeline.sources.generated import generated_folder
 
 HOLDS = """
 import sys, time
 from pathlib import Path
-from pipeline.cache import held
+from unstall.pipeline.cache import held
 held(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline import VARIANTS, Augmentation, PipelineConfig, from_folder
-from pipeline.config import AUTO
-from pipeline.cost_model import Consumer, Prediction, StageCost, candidates, kind_of, needs, predict, stages_of
-from pipeline.prepared.index import bytes_of
-from pipeline.prepared.write import materialize
+from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, from_folder
+from unstall.pipeline.config import AUTO
+from unstall.pipeline.cost_model import Consumer, Prediction, StageCost, candidates, kind_of, needs, predict, stages_of
+from unstall.pipeline.prepared.index import bytes_of
+from unstall.pipeline.prepared.write import materialize
 
 BASE = PipelineConfig(autotune=False, workers=2, prefetch=2)
 FILES_BYTES = 23_000 * 1000

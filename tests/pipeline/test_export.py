@@ -22,21 +22,21 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-import pipeline.export as exporting
-from pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
-from pipeline.augmentation import FILL_MODES
-from pipeline.commands import materialize as materialize_command
-from pipeline.config import CHOICES
-from pipeline.cost_model import candidates, kind_of
-from pipeline.errors import ConfigError, ExportError
-from pipeline.export import export
-from pipeline.prepared.copies import prepared_copy
-from pipeline.prepared.write import materialize
-from pipeline.stages import batching, order
-from pipeline.stages import epochs as planned
-from pipeline.stages.augment import keras_layers
-from profiles.stages.tf_graph import functions_of, upstream
+import unstall.pipeline.export as exporting
 from tests.checks import OURS
+from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
+from unstall.pipeline.augmentation import FILL_MODES
+from unstall.pipeline.commands import materialize as materialize_command
+from unstall.pipeline.config import CHOICES
+from unstall.pipeline.cost_model import candidates, kind_of
+from unstall.pipeline.errors import ConfigError, ExportError
+from unstall.pipeline.export import export
+from unstall.pipeline.prepared.copies import prepared_copy
+from unstall.pipeline.prepared.write import materialize
+from unstall.pipeline.stages import batching, order
+from unstall.pipeline.stages import epochs as planned
+from unstall.pipeline.stages.augment import keras_layers
+from unstall.profiles.stages.tf_graph import functions_of, upstream
 
 CROP = Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=(0.08, 1.0))
 BASE = PipelineConfig(batch_size=5, workers=2, prefetch=2, autotune=False)
@@ -433,7 +433,7 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
         text = written(config, few)
         (tmp_path / f"{number}.py").write_text(text)
         imported = imported_by(text)
-        assert not imported & OURS and "tensorflow" in imported
+        assert not imported & {*OURS, "unstall"} and "tensorflow" in imported
         assert tuple(sorted(imported & OPTIONAL)) in SETS
     checked = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", "-q", str(tmp_path)],

@@ -9,15 +9,15 @@ from collections import namedtuple
 
 import pytest
 
-from benchmarks import cli
-from pipeline import PipelineConfig, build, building, from_folder, open_source
-from pipeline import __main__ as package
-from pipeline.commands import materialize as command
-from pipeline.commands.materialize import describe
-from pipeline.prepared.write import Prepared, materialize
-from pipeline.rates import Rates
-from pipeline.stages import read as reading
 from tests import PROJECT_ROOT
+from unstall.benchmarks import cli
+from unstall.pipeline import PipelineConfig, build, building, from_folder, open_source
+from unstall.pipeline import __main__ as package
+from unstall.pipeline.commands import materialize as command
+from unstall.pipeline.commands.materialize import describe
+from unstall.pipeline.prepared.write import Prepared, materialize
+from unstall.pipeline.rates import Rates
+from unstall.pipeline.stages import read as reading
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 PREPARED = Prepared(
@@ -153,7 +153,7 @@ def test_the_command_itself_can_be_stopped(number, photos, tmp_path):
 
 def test_help_comes_without_tensorflow():
     code = (
-        "import sys; from pipeline import __main__ as package\n"
+        "import sys; from unstall.pipeline import __main__ as package\n"
         "try:\n    package.main(['materialize', '--help'])\n"
         "except SystemExit:\n    print(sorted({'tensorflow', 'keras', 'cv2', 'rich'} & set(sys.modules)))"
     )

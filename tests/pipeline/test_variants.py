@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_folder
-from pipeline.variants import GENERATORS, TF_DATA, other_work
 from tests.builders import build_fed, fed, unit, whole
+from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_folder
+from unstall.pipeline.variants import GENERATORS, TF_DATA, other_work
 
 LEVELS = (20, 74, 128, 182, 236)
 COLOURS = np.array([(r, g, b) for r in LEVELS for g in LEVELS for b in LEVELS])

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import profiles
-from profiles import clock
+from unstall import profiles
+from unstall.profiles import clock
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiles.cluster import Cluster, TfConfigError, read_tf_config, several_hosts, unsupported, warning_for
+from unstall.profiles.cluster import Cluster, TfConfigError, read_tf_config, several_hosts, unsupported, warning_for
 
 TWO = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})
 

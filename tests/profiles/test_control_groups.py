@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.provenance import Throttling, control_groups, quota_cores, throttled_ratio
+from unstall.profiles.provenance import Throttling, control_groups, quota_cores, throttled_ratio
 
 V1_STAT = "nr_periods {}\nnr_throttled {}\nthrottled_time 42\n"
 V2_STAT = "usage_usec 5\nuser_usec 3\nsystem_usec 2\nnr_periods {}\nnr_throttled {}\nthrottled_usec 42\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiles.devices import NAMED_RATES, Device, parse_device
+from unstall.profiles.devices import NAMED_RATES, Device, parse_device
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])

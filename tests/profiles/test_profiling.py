@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import profiles
-from profiles.measure import schedule
-from profiles.profiling import Profile
-from profiles.remedies import turns
-from profiles.stages import lines, tf_stages
 from tests.checks import details_of
 from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
+from unstall import profiles
+from unstall.profiles.measure import schedule
+from unstall.profiles.profiling import Profile
+from unstall.profiles.remedies import turns
+from unstall.profiles.stages import lines, tf_stages
 
 
 @pytest.fixture(autouse=True)

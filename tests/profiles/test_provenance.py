@@ -13,8 +13,8 @@ from pathlib import Path
 import keras
 import pytest
 
-from profiles import provenance
-from profiles.measure import backends
+from unstall.profiles import provenance
+from unstall.profiles.measure import backends
 
 
 @pytest.fixture

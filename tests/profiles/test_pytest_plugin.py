@@ -8,14 +8,15 @@ from functools import partial
 
 import pytest
 
-from profiles.gate import anchors, baseline, feed
-from profiles.gate import rates as pytest_rates
-from profiles.gate.invariants import Invariants
-from profiles.measure.schedule import epochs_for
 from tests import PROJECT_ROOT
 from tests.planted import planted
+from unstall.profiles.gate import anchors, baseline, feed
+from unstall.profiles.gate import rates as pytest_rates
+from unstall.profiles.gate.invariants import Invariants
+from unstall.profiles.measure.schedule import epochs_for
 
 pytest_plugins = ["pytester"]
+PLUGIN = "unstall.profiles.pytest_plugin"
 
 AT_LEAST = """
 import pytest
@@ -68,7 +69,7 @@ def run(pytester, monkeypatch):
     def run(demands, *words, ini=""):
         pytester.makepyfile(AT_LEAST.format(demands=demands))
         pytester.makeini(f"[pytest]\n{ini}")
-        return pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "--strict-markers", "-rs", *words)
+        return pytester.runpytest_inprocess("-p", PLUGIN, "--strict-markers", "-rs", *words)
 
     return run
 
@@ -158,7 +159,7 @@ def test_tests_of_the_same_name_have_baselines_of_their_own(rates, pytester, mon
             images_per_sec("feed")
     """
     pytester.makepyfile(test_one=test, test_two=test)
-    pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "--images-per-sec-record").assert_outcomes(passed=4)
+    pytester.runpytest_inprocess("-p", PLUGIN, "--images-per-sec-record").assert_outcomes(passed=4)
     assert len(list((pytester.path / "benchmarks_baseline").iterdir())) == 4
 
 
@@ -200,12 +201,21 @@ def test_a_run_that_does_not_use_it_imports_nothing_for_it(tmp_path):
     (tmp_path / "test_plain.py").write_text(
         "import sys\n\n\ndef test_plain():\n"
         "    heavy = {'tensorflow', 'keras', 'scipy', 'numpy', 'cv2', 'psutil', 'rich'} & set(sys.modules)\n"
-        "    ours = sorted(name for name in sys.modules if name.split('.')[0] in "
-        "{'profiles', 'pipeline', 'models', 'benchmarks'})\n"
+        "    ours = sorted(name for name in sys.modules if name.split('.')[0] == 'unstall')\n"
         "    assert heavy == set()\n"
-        "    assert ours == ['profiles', 'profiles.devices', 'profiles.pytest_plugin']\n"
+        "    assert ours == ['unstall', *('unstall.profiles' + one for one in ('', '.devices', '.pytest_plugin'))]\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "profiles.pytest_plugin", "-c", "/dev/null", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "unstall.profiles.pytest_plugin",
+        "-c",
+        "/dev/null",
+        str(tmp_path),
+    ]
     done = subprocess.run(
         command,
         cwd=tmp_path,
@@ -224,7 +234,7 @@ def example(pytester, monkeypatch):
     pytester.makepyfile(test_example=text)
 
     def run(*words):
-        outcomes = pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "-rs", *words).parseoutcomes()
+        outcomes = pytester.runpytest_inprocess("-p", PLUGIN, "-rs", *words).parseoutcomes()
         assert set(outcomes) <= {"passed", "skipped", "warnings"}
         return outcomes.get("passed", 0), outcomes.get("skipped", 0)
 
@@ -270,7 +280,7 @@ def run_edges(pytester, monkeypatch):
 
     def run(demands, name, *words):
         pytester.makepyfile(EDGES.format(demands=demands, feed=name))
-        return pytester.runpytest_inprocess("-p", "profiles.pytest_plugin", "-rs", *words)
+        return pytester.runpytest_inprocess("-p", PLUGIN, "-rs", *words)
 
     return run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, image_name, tail_of
-from profiles.unit import IMAGE, SAMPLE
+from unstall.profiles.stage_table import ImageTail, SlowImage, Stage, StageTable, image_name, tail_of
+from unstall.profiles.unit import IMAGE, SAMPLE
 
 
 def stage(name: str, cpu_us: float, wait_us: float | None = 0.0) -> Stage:

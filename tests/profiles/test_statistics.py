@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from profiles.statistics import (
+from unstall.profiles.statistics import (
     delta_interval,
     falls,
     geometric_mean,

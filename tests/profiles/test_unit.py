@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.unit import IMAGE, SAMPLE, Unit, common_unit, unit_of
+from unstall.profiles.unit import IMAGE, SAMPLE, Unit, common_unit, unit_of
 
 
 def zeros(*shape: int) -> np.ndarray:

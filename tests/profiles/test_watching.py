@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiles import watch
 from tests.checks import details_of, run_python
 from tests.fakes import FakeClock
+from unstall.profiles import watch
 
 
 class Slow:
@@ -102,7 +102,7 @@ def test_a_watched_loop_of_a_script_has_a_row_in_its_report(tmp_path: Path) -> N
         "print('trained')\n"
     )
     plain = run_python(tmp_path, "train.py")
-    shown = run_python(tmp_path, "-m", "profiles", "--out", "out", "train.py")
+    shown = run_python(tmp_path, "-m", "unstall", "profile", "--out", "out", "train.py")
     assert shown.stdout == plain.stdout == "trained\n", plain.stderr[-2000:]
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [result["variant"] for result in document["results"]] == ["loop 1 (train.py:5)"]

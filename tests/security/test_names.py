@@ -9,38 +9,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.accuracy import measure
-from benchmarks.capacity import measure as capacity_run
-from benchmarks.capacity.plan import Plan as CapacityPlan
-from benchmarks.devices import holder as devices_holder
-from benchmarks.lab import command, rounds
-from benchmarks.lab import run as lab_run
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.options import UserError
-from benchmarks.lab.photos import held_out
-from benchmarks.pipeline.plan import parser, read_plan
-from benchmarks.scaleout import measure as scaleout_run
-from benchmarks.scaleout.check import measure as pools_run
-from benchmarks.scaleout.check.plan import CheckPlan as PoolsPlan
-from benchmarks.scaleout.plan import Plan as ScaleoutPlan
-from benchmarks.scaling import measure as scaling_run
-from benchmarks.scaling.plan import Plan as ScalingPlan
-from benchmarks.service import measure as service_run
-from benchmarks.service.faults import measure as service_faults_run
-from benchmarks.service.faults.plan import FaultsPlan
-from benchmarks.service.plan import Plan as ServicePlan
-from benchmarks.trainers import measure as trainers_run
-from benchmarks.trainers import processes as trainers_processes
-from benchmarks.trainers.plan import Plan as TrainersPlan
-from benchmarks.tune.own import measure as advice_run
-from benchmarks.tune.plan import AdvicePlan
-from pipeline import SourceError, from_folder
-from pipeline.sources import tfds
-from pipeline.sources.folder import check_folder_name, folder_of_links
-from profiles.devices import CPU
-from profiles.gate import write
-from profiles.remedies import Trial
-from profiles.report.files import write_atomically
 from tests import bad_files
 from tests.builders import (
     ONE_VARIANT,
@@ -59,6 +27,38 @@ from tests.builders import (
 )
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
+from unstall.benchmarks.accuracy import measure
+from unstall.benchmarks.capacity import measure as capacity_run
+from unstall.benchmarks.capacity.plan import Plan as CapacityPlan
+from unstall.benchmarks.devices import holder as devices_holder
+from unstall.benchmarks.lab import command, rounds
+from unstall.benchmarks.lab import run as lab_run
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.photos import held_out
+from unstall.benchmarks.pipeline.plan import parser, read_plan
+from unstall.benchmarks.scaleout import measure as scaleout_run
+from unstall.benchmarks.scaleout.check import measure as pools_run
+from unstall.benchmarks.scaleout.check.plan import CheckPlan as PoolsPlan
+from unstall.benchmarks.scaleout.plan import Plan as ScaleoutPlan
+from unstall.benchmarks.scaling import measure as scaling_run
+from unstall.benchmarks.scaling.plan import Plan as ScalingPlan
+from unstall.benchmarks.service import measure as service_run
+from unstall.benchmarks.service.faults import measure as service_faults_run
+from unstall.benchmarks.service.faults.plan import FaultsPlan
+from unstall.benchmarks.service.plan import Plan as ServicePlan
+from unstall.benchmarks.trainers import measure as trainers_run
+from unstall.benchmarks.trainers import processes as trainers_processes
+from unstall.benchmarks.trainers.plan import Plan as TrainersPlan
+from unstall.benchmarks.tune.own import measure as advice_run
+from unstall.benchmarks.tune.plan import AdvicePlan
+from unstall.pipeline import SourceError, from_folder
+from unstall.pipeline.sources import tfds
+from unstall.pipeline.sources.folder import check_folder_name, folder_of_links
+from unstall.profiles.devices import CPU
+from unstall.profiles.gate import write
+from unstall.profiles.remedies import Trial
+from unstall.profiles.report.files import write_atomically
 
 LEADING_OUT = ["../outside", "/tmp/outside", "a/../../outside", "..", ".", "", ".hidden", "a\0b"]
 

@@ -66,14 +66,14 @@ def test_the_trace_sees_that_a_name_is_asked_for(tmp_path):
 @pytest.mark.long
 def test_albumentations_asks_for_no_newer_release(tmp_path):
     """Nor where it is imported by a loader in somebody's own program."""
-    code = "from pipeline.augmentation import Augmentation\nfrom pipeline.stages.warp import WARPS\n"
+    code = "from unstall.pipeline.augmentation import Augmentation\nfrom unstall.pipeline.stages.warp import WARPS\n"
     assert spoken(["-c", code + "WARPS['albumentations'](Augmentation())"], tmp_path) == []
 
 
 @pytest.mark.claims
 def test_a_script_that_was_written_for_albumentations_asks_for_none(photos, tmp_path):
-    from pipeline import PipelineConfig, from_folder
-    from pipeline.export import export
+    from unstall.pipeline import PipelineConfig, from_folder
+    from unstall.pipeline.export import export
 
     (tmp_path / "tuned.py").write_text(export(PipelineConfig(augment_with="albumentations"), from_folder(photos)))
     assert spoken(["-c", "import tuned"], tmp_path) == []

@@ -17,35 +17,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy.report import KIND as ACCURACY
-from benchmarks.augmentation.report import KIND as AUGMENTATION
-from benchmarks.capacity.report import KIND as CAPACITY
-from benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
-from benchmarks.devices.report import KIND as DEVICES
-from benchmarks.devices.report import Measurements as DevicesMeasurements
-from benchmarks.doctor.plan import Asked as DoctorAsked
-from benchmarks.doctor.report import KIND as DOCTOR
-from benchmarks.doctor.results import TROUBLES, Finding
-from benchmarks.gate.report import COMPARISONS
-from benchmarks.peers.report import KIND as PEERS
-from benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
-from benchmarks.scaleout.report import KIND as SCALEOUT
-from benchmarks.scaling.report import KIND as SCALING
-from benchmarks.scripts.report import KIND as SCRIPTS
-from benchmarks.service.faults.report import KIND as SERVICE_FAULTS
-from benchmarks.service.report import KIND as SERVICE
-from benchmarks.trainers.report import KIND as TRAINERS
-from benchmarks.truth.report import KIND as TRUTH
-from benchmarks.tune.check.report import KIND as CHECK
-from benchmarks.tune.own.report import KIND as ADVICE
-from benchmarks.tune.report import KIND as TUNE
-from profiles.devices import Device
-from profiles.report.document import LeftOut
-from profiles.report.files import write_atomically
-from profiles.report.html import render, with_answer
-from profiles.report.screen import Line, Screen
-from profiles.results.verdict import judge
-from profiles.text import printable
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
@@ -101,6 +72,35 @@ from tests.builders import an_augmentation_subject as a_subject
 from tests.builders import scaling_rows_of as rows_of
 from tests.checks import PAGE_SCRIPT, Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
+from unstall.benchmarks.accuracy.report import KIND as ACCURACY
+from unstall.benchmarks.augmentation.report import KIND as AUGMENTATION
+from unstall.benchmarks.capacity.report import KIND as CAPACITY
+from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
+from unstall.benchmarks.devices.report import KIND as DEVICES
+from unstall.benchmarks.devices.report import Measurements as DevicesMeasurements
+from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
+from unstall.benchmarks.doctor.report import KIND as DOCTOR
+from unstall.benchmarks.doctor.results import TROUBLES, Finding
+from unstall.benchmarks.gate.report import COMPARISONS
+from unstall.benchmarks.peers.report import KIND as PEERS
+from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
+from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
+from unstall.benchmarks.scaling.report import KIND as SCALING
+from unstall.benchmarks.scripts.report import KIND as SCRIPTS
+from unstall.benchmarks.service.faults.report import KIND as SERVICE_FAULTS
+from unstall.benchmarks.service.report import KIND as SERVICE
+from unstall.benchmarks.trainers.report import KIND as TRAINERS
+from unstall.benchmarks.truth.report import KIND as TRUTH
+from unstall.benchmarks.tune.check.report import KIND as CHECK
+from unstall.benchmarks.tune.own.report import KIND as ADVICE
+from unstall.benchmarks.tune.report import KIND as TUNE
+from unstall.profiles.devices import Device
+from unstall.profiles.report.document import LeftOut
+from unstall.profiles.report.files import write_atomically
+from unstall.profiles.report.html import render, with_answer
+from unstall.profiles.report.screen import Line, Screen
+from unstall.profiles.results.verdict import judge
+from unstall.profiles.text import printable
 
 
 def hostile_provenance(text: str) -> dict[str, Any]:

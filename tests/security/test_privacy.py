@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from profiles.__main__ import main
 from tests.checks import SHORT_PROFILES, run_python
+from unstall.profiles.__main__ import main
 
 pytestmark = pytest.mark.long
 

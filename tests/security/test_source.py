@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.lab.options import UserError, config_from_file
-from pipeline import ConfigError, PipelineConfig
-from pipeline.config import config_from_dict
 from tests import PROJECT_ROOT
 from tests.checks import OURS
+from unstall.benchmarks.lab.options import UserError, config_from_file
+from unstall.pipeline import ConfigError, PipelineConfig
+from unstall.pipeline.config import config_from_dict
 
 MODULES = [
-    PROJECT_ROOT / "unstall.py",
-    *sorted(path for name in OURS for path in (PROJECT_ROOT / name).rglob("*.py")),
+    *sorted(path for name in ("unstall", *OURS) for path in (PROJECT_ROOT / name).rglob("*.py")),
 ]
 
 # Data that run, or can: what is read with these executes what its writer wants. Processes of one run hand each other
@@ -39,9 +38,8 @@ ALLOWED_CALLS = {
     ("profiles/script/run.py", "exec"): "the user's own script, which is what the command is asked to run",
     ("profiles/script/run.py", "compile"): "the same script",
     ("profiles/remedies/edits.py", "compile"): "whether edited text is valid; what it compiles is never run",
-    ("unstall.py", "import_module"): "modules of ours, and module:function from the command line",
-    ("unstall.py", "__import__"): "what an import statement of ours calls",
-    ("benchmarks/gate/child.py", "import_module"): "A and B as module:function, from the command line",
+    ("unstall/__init__.py", "import_module"): "modules of ours, and module:function from the command line",
+    ("benchmarks/gate/environment.py", "import_module"): "A as module:function, from the command line",
 }
 # Who may import what reads such data, or knows the network, and why.
 ALLOWED_IMPORTS = {

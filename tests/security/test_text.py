@@ -14,44 +14,6 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
-from benchmarks.augmentation.report import KIND as AUGMENTATION
-from benchmarks.capacity.report import KIND as CAPACITY
-from benchmarks.cli import VERBS
-from benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
-from benchmarks.doctor.plan import Asked as DoctorAsked
-from benchmarks.doctor.report import KIND as DOCTOR
-from benchmarks.doctor.results import TROUBLES, Finding
-from benchmarks.gate.report import CHECK as GATE_CHECK
-from benchmarks.gate.report import COMPARISONS
-from benchmarks.lab import command
-from benchmarks.lab.options import UserError
-from benchmarks.lab.serve import one_line
-from benchmarks.lab.show import show
-from benchmarks.peers.report import KIND as PEERS
-from benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
-from benchmarks.scaleout.report import KIND as SCALEOUT
-from benchmarks.scaling.report import KIND as SCALING
-from benchmarks.service.faults.report import KIND as SERVICE_FAULTS
-from benchmarks.service.report import KIND as SERVICE
-from benchmarks.trainers.report import KIND as TRAINERS
-from benchmarks.truth.report import KIND as TRUTH
-from benchmarks.tune.check.report import KIND as CHECK
-from benchmarks.tune.own.report import KIND as ADVICE
-from benchmarks.tune.report import KIND as TUNE
-from pipeline import PipelineConfig
-from pipeline.commands.materialize import Rates, describe
-from pipeline.export import export
-from pipeline.prepared.write import Prepared
-from pipeline.sources.names import FileNames
-from pipeline.sources.source import Skipped
-from profiles.devices import Device
-from profiles.report import LeftOut, write
-from profiles.report.document import content_of
-from profiles.report.files import to_json, write_atomically
-from profiles.report.text import print_results, print_stages
-from profiles.results.verdict import judge
-from profiles.text import Terminal, printable
-from profiles.unit import IMAGE
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
@@ -95,6 +57,44 @@ from tests.builders import a_scaling_plan as plan
 from tests.builders import an_augmentation_document as an_augmentation
 from tests.builders import scaling_rows_of as rows_of
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
+from unstall.benchmarks.augmentation.report import KIND as AUGMENTATION
+from unstall.benchmarks.capacity.report import KIND as CAPACITY
+from unstall.benchmarks.cli import VERBS
+from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
+from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
+from unstall.benchmarks.doctor.report import KIND as DOCTOR
+from unstall.benchmarks.doctor.results import TROUBLES, Finding
+from unstall.benchmarks.gate.report import CHECK as GATE_CHECK
+from unstall.benchmarks.gate.report import COMPARISONS
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.serve import one_line
+from unstall.benchmarks.lab.show import show
+from unstall.benchmarks.peers.report import KIND as PEERS
+from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
+from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
+from unstall.benchmarks.scaling.report import KIND as SCALING
+from unstall.benchmarks.service.faults.report import KIND as SERVICE_FAULTS
+from unstall.benchmarks.service.report import KIND as SERVICE
+from unstall.benchmarks.trainers.report import KIND as TRAINERS
+from unstall.benchmarks.truth.report import KIND as TRUTH
+from unstall.benchmarks.tune.check.report import KIND as CHECK
+from unstall.benchmarks.tune.own.report import KIND as ADVICE
+from unstall.benchmarks.tune.report import KIND as TUNE
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.commands.materialize import Rates, describe
+from unstall.pipeline.export import export
+from unstall.pipeline.prepared.write import Prepared
+from unstall.pipeline.sources.names import FileNames
+from unstall.pipeline.sources.source import Skipped
+from unstall.profiles.devices import Device
+from unstall.profiles.report import LeftOut, write
+from unstall.profiles.report.document import content_of
+from unstall.profiles.report.files import to_json, write_atomically
+from unstall.profiles.report.text import print_results, print_stages
+from unstall.profiles.results.verdict import judge
+from unstall.profiles.text import Terminal, printable
+from unstall.profiles.unit import IMAGE
 
 # Terminals
 

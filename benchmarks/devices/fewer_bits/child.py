@@ -14,14 +14,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from benchmarks.devices.fewer_bits.plan import Asked
-from benchmarks.devices.fewer_bits.samples import FIRST, MeasuredWay, Window
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.training import classes_of, train, without_draws
-from models import ModelError, image_size, open_model
-from pipeline import VARIANTS, ImageSource, PipelineConfig, build
-from profiles import clock
-from profiles.measure.batches import by_hand
+from unstall.benchmarks.devices.fewer_bits.plan import Asked
+from unstall.benchmarks.devices.fewer_bits.samples import FIRST, MeasuredWay, Window
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.training import classes_of, train, without_draws
+from unstall.models import ModelError, image_size, open_model
+from unstall.pipeline import VARIANTS, ImageSource, PipelineConfig, build
+from unstall.profiles import clock
+from unstall.profiles.measure.batches import by_hand
 
 Predict = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -101,14 +101,14 @@ class FewerBitsSession:
           Refused: if LiteRT is not installed.
         """
         try:
-            from benchmarks.devices.fewer_bits.litert import FORMATS
+            from unstall.benchmarks.devices.fewer_bits.litert import FORMATS
         except ModuleNotFoundError as error:
             raise Refused(f"not installed ({error}); pip install 'unstall[litert]'") from error
         return tuple(FORMATS)
 
     def litert(self, form: str) -> MeasuredWay:
         """Converts the network to a format of LiteRT's, and tests it."""
-        from benchmarks.devices.fewer_bits.litert import converted, predictor
+        from unstall.benchmarks.devices.fewer_bits.litert import converted, predictor
 
         asked = self._asked
         one, many = (
@@ -146,7 +146,7 @@ class FewerBitsSession:
         products: dict[str, int] = {}
         uncounted = ""
         if way.content is not None:
-            from benchmarks.devices.fewer_bits.litert import NotCountedError, multiply_adds
+            from unstall.benchmarks.devices.fewer_bits.litert import NotCountedError, multiply_adds
 
             try:
                 products = dict(multiply_adds(way.content))

@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.devices.fewer_bits.plan import Asked, Plan
-from benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.options import UserError
-from benchmarks.lab.photos import Splits, open_splits
-from benchmarks.lab.run import ChildRun
-from profiles.devices import CPU
-from profiles.report import LeftOut
+from unstall.benchmarks.devices.fewer_bits.plan import Asked, Plan
+from unstall.benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.photos import Splits, open_splits
+from unstall.benchmarks.lab.run import ChildRun
+from unstall.profiles.devices import CPU
+from unstall.profiles.report import LeftOut
 
 _SESSION = "benchmarks.devices.fewer_bits.child:FewerBitsSession"
 # Who is left out where it is not installed. The child's output is kept where anything else was left out.

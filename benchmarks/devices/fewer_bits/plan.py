@@ -6,10 +6,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import DATA, check_least, check_model
-from pipeline.commands import ArgumentParser
-from pipeline.sources import add_skip_list_option
-from profiles.provenance import usable_threads, without_folder
+from unstall.benchmarks.lab.options import DATA, check_least, check_model
+from unstall.pipeline.commands import ArgumentParser
+from unstall.pipeline.sources import add_skip_list_option
+from unstall.profiles.provenance import usable_threads, without_folder
 
 _MODEL = "cats-dogs-64"
 _PASSES, _ROUNDS, _BATCH_SIZE = 8, 5, 32

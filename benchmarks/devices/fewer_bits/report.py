@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.devices.fewer_bits.plan import Asked
-from benchmarks.devices.fewer_bits.results import FewerBitsDocument, Results, WayResult, derive
-from benchmarks.devices.fewer_bits.samples import Measurements
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from profiles.report import Kind
-from profiles.statistics import range_cell
+from unstall.benchmarks.devices.fewer_bits.plan import Asked
+from unstall.benchmarks.devices.fewer_bits.results import FewerBitsDocument, Results, WayResult, derive
+from unstall.benchmarks.devices.fewer_bits.samples import Measurements
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.profiles.report import Kind
+from unstall.profiles.statistics import range_cell
 
 COLUMNS = ("way", "int8", "img/s", "to f32", "95 %", "p50", "p99", "right", "off", "MB")
 

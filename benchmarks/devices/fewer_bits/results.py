@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.devices.fewer_bits.plan import Asked
-from benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
-from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, shared_ratio
+from unstall.benchmarks.devices.fewer_bits.plan import Asked
+from unstall.benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import Interval, geometric_mean, shared_ratio
 
 FewerBitsDocument = Document[Asked, Measurements]
 

@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 from nvidia.dali import fn, pipeline_def, types
 
-from benchmarks.peers.loaders.work import BATCH, FLIP_PROBABILITY, SHEAR_DEGREES, SIDE, ZOOM_RANGE, Endless, Job, Loader
+from unstall.benchmarks.peers.loaders.work import (
+    BATCH,
+    FLIP_PROBABILITY,
+    SHEAR_DEGREES,
+    SIDE,
+    ZOOM_RANGE,
+    Endless,
+    Job,
+    Loader,
+)
 
 # DALI's own default.
 _PREFETCH = 2

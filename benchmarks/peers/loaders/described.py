@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
-from benchmarks.peers.loaders.source import source_of
-from benchmarks.peers.loaders.work import AllEpochs, Endless, Job, Loader, Sink
-from pipeline import PipelineConfig, PythonBatches, build
-from pipeline.config import AUTO
-from pipeline.loaders.workers import AHEAD
+from unstall.benchmarks.peers.loaders.source import source_of
+from unstall.benchmarks.peers.loaders.work import AllEpochs, Endless, Job, Loader, Sink
+from unstall.pipeline import PipelineConfig, PythonBatches, build
+from unstall.pipeline.config import AUTO
+from unstall.pipeline.loaders.workers import AHEAD
 
 
 def described(job: Job) -> Loader:

@@ -22,7 +22,16 @@ from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTen
 from ffcv.traversal_order.base import TraversalOrder
 from ffcv.writer import DatasetWriter
 
-from benchmarks.peers.loaders.work import BATCH, CROP_AREA, CROP_ASPECT, FLIP_PROBABILITY, SIDE, AllEpochs, Job, Loader
+from unstall.benchmarks.peers.loaders.work import (
+    BATCH,
+    CROP_AREA,
+    CROP_ASPECT,
+    FLIP_PROBABILITY,
+    SIDE,
+    AllEpochs,
+    Job,
+    Loader,
+)
 
 
 class Rows:

@@ -15,9 +15,9 @@ import grain
 import numpy as np
 from absl import flags
 
-from benchmarks.peers.loaders import opencv
-from benchmarks.peers.loaders.remedied import Batches
-from benchmarks.peers.loaders.work import BATCH, Endless, Job, Loader, to_output
+from unstall.benchmarks.peers.loaders import opencv
+from unstall.benchmarks.peers.loaders.remedied import Batches
+from unstall.benchmarks.peers.loaders.work import BATCH, Endless, Job, Loader, to_output
 
 # More batches than any run asks for.
 _MOST_BATCHES = 10**9

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from benchmarks.peers.loaders.work import Job, Loader, Sink
+from unstall.benchmarks.peers.loaders.work import Job, Loader, Sink
 
 # Files of one call.
 _FILES = 128

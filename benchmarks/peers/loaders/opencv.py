@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, draw_affine, draw_crop
+from unstall.benchmarks.peers.loaders.work import FLIP_PROBABILITY, SIDE, draw_affine, draw_crop
 
 # OpenCV's flag for decoding a JPEG at a fraction of its size, by the divisor.
 REDUCED = {

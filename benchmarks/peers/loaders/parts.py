@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from benchmarks.peers.loaders.source import source_of
-from benchmarks.peers.loaders.work import BATCH, Job, Loader, Sink
-from pipeline import VARIANTS, ImageSource
-from pipeline.stages import maps_of
-from pipeline.stages.compose import ComposedBatches
-from pipeline.stages.opencv_decode import OpenCVDecoder
+from unstall.benchmarks.peers.loaders.source import source_of
+from unstall.benchmarks.peers.loaders.work import BATCH, Job, Loader, Sink
+from unstall.pipeline import VARIANTS, ImageSource
+from unstall.pipeline.stages import maps_of
+from unstall.pipeline.stages.compose import ComposedBatches
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder
 
 _CONFIG = VARIANTS["tf-data-composed"]
 

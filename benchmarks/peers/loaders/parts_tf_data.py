@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.peers.loaders.parts import warping
-from benchmarks.peers.loaders.work import BATCH, Job, Loader, Sink
+from unstall.benchmarks.peers.loaders.parts import warping
+from unstall.benchmarks.peers.loaders.work import BATCH, Job, Loader, Sink
 
 
 def read_decode_warp_tf_data(job: Job) -> Loader:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.peers.loaders.opencv import crop
-from benchmarks.peers.loaders.work import BATCH, AllEpochs, Job, Loader, to_output
+from unstall.benchmarks.peers.loaders.opencv import crop
+from unstall.benchmarks.peers.loaders.work import BATCH, AllEpochs, Job, Loader, to_output
 
 
 def prepared(job: Job) -> Loader:

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, draw_affine, to_output
+from unstall.benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, draw_affine, to_output
 
 # Width of the border around an image, in pixels: the largest zoom and shear read up to 7 pixels outside of the image.
 _MARGIN = 8
@@ -62,7 +62,7 @@ class Rows:
         return len(self._array)
 
     def __getitem__(self, indices: list[int]) -> tuple[Any, Any]:
-        from benchmarks.peers.loaders.opencv import crop
+        from unstall.benchmarks.peers.loaders.opencv import crop
 
         images = np.empty((len(indices), SIDE, SIDE, 3), np.uint8)
         for row, index in enumerate(indices):
@@ -125,7 +125,7 @@ def one_resampling(job: Job) -> Loader:
 
 
 def _remedied(job: Job, *, one_resampling: bool) -> Loader:
-    from benchmarks.peers.loaders.remedied import Batches
+    from unstall.benchmarks.peers.loaders.remedied import Batches
 
     # PyTorch's own threads would wait for work by turning round and round, in the time of the processes that load: with
     # two of them, on 2 cores, loaders had 0.26 to 0.63 of their rate.
@@ -214,7 +214,7 @@ def _load_pillow(path: str) -> np.ndarray:
 
 
 def _load_opencv(path: str) -> np.ndarray:
-    from benchmarks.peers.loaders.opencv import augment, load
+    from unstall.benchmarks.peers.loaders.opencv import augment, load
 
     return augment(load(path), _random)
 
@@ -241,6 +241,6 @@ class _Albumentations:
         self._transform.set_random_seed(seed)
 
     def __call__(self, path: str) -> np.ndarray:
-        from benchmarks.peers.loaders.opencv import load
+        from unstall.benchmarks.peers.loaders.opencv import load
 
         return self._transform(image=load(path))["image"]

@@ -17,8 +17,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from benchmarks.peers.loaders.opencv import REDUCED, scaled_ratio
-from benchmarks.peers.loaders.work import BATCH, FLIP_PROBABILITY, SIDE, Job, draw_affines, draw_crops
+from unstall.benchmarks.peers.loaders.opencv import REDUCED, scaled_ratio
+from unstall.benchmarks.peers.loaders.work import BATCH, FLIP_PROBABILITY, SIDE, Job, draw_affines, draw_crops
 
 # A larger file is read again, by NumPy. Photos of 400 pixels a side have some 23 KB.
 _BUFFER_BYTES = 1 << 20

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.peers.loaders.work import Job
-from pipeline import ImageSource
-from pipeline.sources import FileNames
+from unstall.benchmarks.peers.loaders.work import Job
+from unstall.pipeline import ImageSource
+from unstall.pipeline.sources import FileNames
 
 
 def source_of(job: Job) -> ImageSource:

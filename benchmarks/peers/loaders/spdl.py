@@ -17,9 +17,9 @@ import numpy as np
 import spdl.io
 from spdl.pipeline import PipelineBuilder
 
-from benchmarks.peers.loaders.opencv import augment, scaled_ratio
-from benchmarks.peers.loaders.remedied import Batches
-from benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, to_output
+from unstall.benchmarks.peers.loaders.opencv import augment, scaled_ratio
+from unstall.benchmarks.peers.loaders.remedied import Batches
+from unstall.benchmarks.peers.loaders.work import BATCH, SIDE, AllEpochs, Job, Loader, to_output
 
 # Batches in the sink. SPDL: "a value of 2-10 is typically sufficient".
 _SINK = 4

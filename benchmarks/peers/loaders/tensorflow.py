@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.peers.loaders.work import BATCH, CROP_AREA, CROP_ASPECT, FLIP_PROBABILITY, SIDE, AllEpochs, Job, Loader
+from unstall.benchmarks.peers.loaders.work import (
+    BATCH,
+    CROP_AREA,
+    CROP_ASPECT,
+    FLIP_PROBABILITY,
+    SIDE,
+    AllEpochs,
+    Job,
+    Loader,
+)
 
 _FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from pipeline import PipelineConfig
+    from unstall.pipeline import PipelineConfig
 
 # The work of the well-known Keras cat/dog tutorial, at the size of its network.
 SIDE, BATCH = 64, 32

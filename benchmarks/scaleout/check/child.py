@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.lab.backend import Refused
-from benchmarks.scaleout.check.plan import CheckedPool
-from benchmarks.scaleout.check.samples import PoolWindow
-from pipeline import ImageSource, build
-from pipeline.building import Loader
-from pipeline.errors import UnavailableError
-from pipeline.service import Account, Place, server
-from pipeline.service.local import WorkerProcess
-from pipeline.service.worker import order_for
-from profiles import clock
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.scaleout.check.plan import CheckedPool
+from unstall.benchmarks.scaleout.check.samples import PoolWindow
+from unstall.pipeline import ImageSource, build
+from unstall.pipeline.building import Loader
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service import Account, Place, server
+from unstall.pipeline.service.local import WorkerProcess
+from unstall.pipeline.service.worker import order_for
+from unstall.profiles import clock
 
 # Batches that lie ready are consumed before a window begins.
 _WARM_NS, _WINDOW_NS = 2_000_000_000, 4_000_000_000

@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.lab.options import UserError
-from benchmarks.service.faults.relay import Relay
-from pipeline.service import LOOPBACK_HOST
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.service.faults.relay import Relay
+from unstall.pipeline.service import LOOPBACK_HOST
 
 _GROUPS = Path("/sys/fs/cgroup")
 # A quota is given anew so often: the kernel's default. In a tenth of it, an image took a worker up to a tenth more CPU

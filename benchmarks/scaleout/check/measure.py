@@ -10,20 +10,20 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
-from benchmarks.lab.command import new_log, read_files
-from benchmarks.lab.options import UserError
-from benchmarks.lab.ports import free_port
-from benchmarks.lab.run import LabRun
-from benchmarks.scaleout.check.hosts import Cores, EmulatedHosts
-from benchmarks.scaleout.check.plan import CONSTANTS_CONFIG, CheckAsked, CheckedPool, CheckPlan
-from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool, PoolRound
-from benchmarks.scaleout.measure import SESSION
-from benchmarks.scaleout.samples import Constants, CutCosts
-from pipeline import ImageSource
-from pipeline.service import Place
-from profiles.devices import CPU
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
+from unstall.benchmarks.lab.command import new_log, read_files
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.ports import free_port
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.scaleout.check.hosts import Cores, EmulatedHosts
+from unstall.benchmarks.scaleout.check.plan import CONSTANTS_CONFIG, CheckAsked, CheckedPool, CheckPlan
+from unstall.benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool, PoolRound
+from unstall.benchmarks.scaleout.measure import SESSION
+from unstall.benchmarks.scaleout.samples import Constants, CutCosts
+from unstall.pipeline import ImageSource
+from unstall.pipeline.service import Place
+from unstall.profiles.devices import CPU
+from unstall.profiles.report import LeftOut
 
 _TRAINER = "benchmarks.scaleout.check.child:TrainerSession"
 _TIMEOUT_S = 600.0

@@ -8,11 +8,11 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, check_least, split_names
-from benchmarks.scaleout.model import Hosts
-from benchmarks.scaleout.parser import ROUNDS, parser
-from pipeline import VARIANTS, PipelineConfig
-from profiles.provenance import without_folder
+from unstall.benchmarks.lab.options import UserError, check_least, split_names
+from unstall.benchmarks.scaleout.model import Hosts
+from unstall.benchmarks.scaleout.parser import ROUNDS, parser
+from unstall.pipeline import VARIANTS, PipelineConfig
+from unstall.profiles.provenance import without_folder
 
 _COMPOSED = replace(VARIANTS["tf-data-composed"], workers=2, autotune=False, prefetch=2)
 _SEPARATE = replace(VARIANTS["tf-data-autotune"], workers=2, autotune=False, prefetch=2)

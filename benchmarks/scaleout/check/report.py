@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from benchmarks.scaleout.check.plan import CheckAsked
-from benchmarks.scaleout.check.results import NEAR_RATIO, CheckDocument, CheckResults, PoolResult, derive
-from benchmarks.scaleout.check.samples import CheckSamples
-from profiles.report import Kind
-from profiles.statistics import range_cell
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.benchmarks.scaleout.check.plan import CheckAsked
+from unstall.benchmarks.scaleout.check.results import NEAR_RATIO, CheckDocument, CheckResults, PoolResult, derive
+from unstall.benchmarks.scaleout.check.samples import CheckSamples
+from unstall.profiles.report import Kind
+from unstall.profiles.statistics import range_cell
 
 COLUMNS = ("pool", "predicted", "measured", "ratio", "95 %", "device", "limit")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.scaleout import model
-from benchmarks.scaleout.check.plan import CheckAsked, CheckedPool
-from benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool, PoolRound
-from benchmarks.scaleout.model import Pool
-from benchmarks.scaleout.samples import Constants, Costs, Trainer
-from profiles.report import Document
-from profiles.statistics import Interval, geometric_mean, ratio_interval
+from unstall.benchmarks.scaleout import model
+from unstall.benchmarks.scaleout.check.plan import CheckAsked, CheckedPool
+from unstall.benchmarks.scaleout.check.samples import CheckSamples, MeasuredPool, PoolRound
+from unstall.benchmarks.scaleout.model import Pool
+from unstall.benchmarks.scaleout.samples import Constants, Costs, Trainer
+from unstall.profiles.report import Document
+from unstall.profiles.statistics import Interval, geometric_mean, ratio_interval
 
 CheckDocument = Document[CheckAsked, CheckSamples]
 

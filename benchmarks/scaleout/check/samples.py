@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.scaleout.samples import Constants, CutCosts
+from unstall.benchmarks.scaleout.samples import Constants, CutCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

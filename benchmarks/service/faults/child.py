@@ -10,16 +10,16 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.service.faults.plan import MOMENTS, OURS, Case, FaultsAsked
-from benchmarks.service.faults.pool import Pool
-from benchmarks.service.faults.samples import FaultSample
-from pipeline import VARIANTS, ImageSource
-from pipeline.errors import first_line
-from pipeline.service.client import ServiceClient, received
-from pipeline.service.numbered import CHUNK_BATCHES, BatchMaker, numbered_batches
-from pipeline.service.stream import Stream
-from pipeline.service.tf_private import distributed, named_functions
-from profiles import clock
+from unstall.benchmarks.service.faults.plan import MOMENTS, OURS, Case, FaultsAsked
+from unstall.benchmarks.service.faults.pool import Pool
+from unstall.benchmarks.service.faults.samples import FaultSample
+from unstall.pipeline import VARIANTS, ImageSource
+from unstall.pipeline.errors import first_line
+from unstall.pipeline.service.client import ServiceClient, received
+from unstall.pipeline.service.numbered import CHUNK_BATCHES, BatchMaker, numbered_batches
+from unstall.pipeline.service.stream import Stream
+from unstall.pipeline.service.tf_private import distributed, named_functions
+from unstall.profiles import clock
 
 _CONFIG = VARIANTS["tf-data-composed"]
 _LOOK_NS = 100_000_000

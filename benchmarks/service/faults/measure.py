@@ -7,14 +7,14 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_source
-from benchmarks.lab.run import ChildRun
-from benchmarks.service.faults.plan import FaultsAsked, FaultsPlan
-from benchmarks.service.faults.samples import FaultSample, FaultSamples
-from pipeline import ImageSource
-from profiles.devices import CPU
-from profiles.report import LeftOut
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import read_source
+from unstall.benchmarks.lab.run import ChildRun
+from unstall.benchmarks.service.faults.plan import FaultsAsked, FaultsPlan
+from unstall.benchmarks.service.faults.samples import FaultSample, FaultSamples
+from unstall.pipeline import ImageSource
+from unstall.profiles.devices import CPU
+from unstall.profiles.report import LeftOut
 
 _SESSION = "benchmarks.service.faults.child:FaultSession"
 # Starting three processes that import TensorFlow, and a case that waits for its limit.

@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.lab.options import UserError, check_least, split_names
+from unstall.benchmarks.lab.options import UserError, check_least, split_names
 
 # What is done to the service, and what happens then.
 KINDS: dict[str, str] = {

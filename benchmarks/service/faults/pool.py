@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import unstall
-from benchmarks.lab.ports import free_port
-from benchmarks.service.faults.relay import Relay
-from pipeline import ImageSource, PipelineConfig
-from pipeline.service import LOOPBACK_HOST, Address, Place
-from pipeline.service.handshake import check_reachable
-from pipeline.service.local import WorkerProcess
-from pipeline.service.worker import order_for
+from unstall.benchmarks.lab.ports import free_port
+from unstall.benchmarks.service.faults.relay import Relay
+from unstall.pipeline import ImageSource, PipelineConfig
+from unstall.pipeline.service import LOOPBACK_HOST, Address, Place
+from unstall.pipeline.service.handshake import check_reachable
+from unstall.pipeline.service.local import WorkerProcess
+from unstall.pipeline.service.worker import order_for
 
 _DISPATCHER = (
     "import sys; sys.path.insert(0, {folder!r}); import unstall; "
@@ -41,7 +41,7 @@ class Pool:
             worker.wait_ready()
 
     def _start_dispatcher(self) -> subprocess.Popen[bytes]:
-        program = _DISPATCHER.format(folder=str(Path(unstall.__file__).resolve().parent))
+        program = _DISPATCHER.format(folder=str(unstall.ROOT))
         arguments = ("dispatcher", "--port", str(self.address.port), "--journal", str(self._journal))
         process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -11,8 +11,8 @@ import socket
 import threading
 from collections import deque
 
-from pipeline.service import LOOPBACK_HOST
-from profiles import clock
+from unstall.pipeline.service import LOOPBACK_HOST
+from unstall.profiles import clock
 
 _PIECE_BYTES = 1 << 16
 _LISTEN_TIMEOUT_S = 0.05

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_end, print_table
-from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, FaultsAsked
-from benchmarks.service.faults.results import LONGEST_WAIT_S, FaultResult, FaultsDocument, Results, derive
-from benchmarks.service.faults.samples import FaultSamples
-from profiles.report import Kind
+from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
+from unstall.benchmarks.service.faults.plan import KINDS, OURS, POLICIES, FaultsAsked
+from unstall.benchmarks.service.faults.results import LONGEST_WAIT_S, FaultResult, FaultsDocument, Results, derive
+from unstall.benchmarks.service.faults.samples import FaultSamples
+from unstall.profiles.report import Kind
 
 COLUMNS = ("fault", "moment", "once", "more", "never", "made here", "dropped", "longest s", "end")
 

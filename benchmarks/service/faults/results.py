@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.service.faults.plan import KINDS, OURS, POLICIES, Case, FaultsAsked
-from benchmarks.service.faults.samples import FaultSample, FaultSamples
-from profiles.report import Document
+from unstall.benchmarks.service.faults.plan import KINDS, OURS, POLICIES, Case, FaultsAsked
+from unstall.benchmarks.service.faults.samples import FaultSample, FaultSamples
+from unstall.profiles.report import Document
 
 FaultsDocument = Document[FaultsAsked, FaultSamples]
 

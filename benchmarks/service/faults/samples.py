@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.service.faults.plan import Case
+from unstall.benchmarks.service.faults.plan import Case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

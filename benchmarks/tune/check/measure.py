@@ -10,22 +10,22 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import read_source
-from benchmarks.lab.options import UserError
-from benchmarks.lab.rounds import Group, run_round
-from benchmarks.lab.run import LabRun
-from benchmarks.lab.session import Job
-from benchmarks.tune.check.results import best_of, chosen_of
-from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
-from benchmarks.tune.plan import Asked, CheckAsked, CheckPlan, Plan, Target
-from benchmarks.tune.results import Result, name_of
-from benchmarks.tune.rounds import SESSION, say_beside
-from benchmarks.tune.samples import MeasuredStage
-from benchmarks.tune.search import COST_IMAGES, Tuner
-from pipeline import ImageSource, PipelineConfig
-from pipeline.cost_model import stages_of
-from profiles.provenance import usable_cores
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import read_source
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.rounds import Group, run_round
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.lab.session import Job
+from unstall.benchmarks.tune.check.results import best_of, chosen_of
+from unstall.benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
+from unstall.benchmarks.tune.plan import Asked, CheckAsked, CheckPlan, Plan, Target
+from unstall.benchmarks.tune.results import Result, name_of
+from unstall.benchmarks.tune.rounds import SESSION, say_beside
+from unstall.benchmarks.tune.samples import MeasuredStage
+from unstall.benchmarks.tune.search import COST_IMAGES, Tuner
+from unstall.pipeline import ImageSource, PipelineConfig
+from unstall.pipeline.cost_model import stages_of
+from unstall.profiles.provenance import usable_cores
 
 _ROUNDS, _DUEL_ROUNDS = 5, 10
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_table
-from benchmarks.tune.check.results import GOAL_RATIO, NEAR_RATIO, CheckDocument, Checked, Results, derive
-from benchmarks.tune.check.samples import CheckSamples
-from benchmarks.tune.plan import CheckAsked
-from profiles.report import Kind
-from profiles.statistics import range_cell, range_text
+from unstall.benchmarks.lab.tables import Table, page, print_table
+from unstall.benchmarks.tune.check.results import GOAL_RATIO, NEAR_RATIO, CheckDocument, Checked, Results, derive
+from unstall.benchmarks.tune.check.samples import CheckSamples
+from unstall.benchmarks.tune.plan import CheckAsked
+from unstall.profiles.report import Kind
+from unstall.profiles.statistics import range_cell, range_text
 
 
 def _title(checked: Checked) -> str:

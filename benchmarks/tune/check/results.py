@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
-from benchmarks.tune.plan import CheckAsked, Target
-from benchmarks.tune.results import Result, rates_of, results_of, shared_rounds
-from pipeline.cost_model import predict
-from profiles.report import Document
-from profiles.samples import Sample
-from profiles.statistics import Interval, geometric_mean, ratio_interval
+from unstall.benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
+from unstall.benchmarks.tune.plan import CheckAsked, Target
+from unstall.benchmarks.tune.results import Result, rates_of, results_of, shared_rounds
+from unstall.pipeline.cost_model import predict
+from unstall.profiles.report import Document
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import Interval, geometric_mean, ratio_interval
 
 # Source: the issues that asked for the tuner, and for better predictions.
 GOAL_RATIO, NEAR_RATIO = 0.97, 1.1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.tune.plan import Target
-from benchmarks.tune.samples import MeasuredStage, SearchSamples
-from pipeline import PipelineConfig
-from pipeline.cost_model import Consumer
-from profiles.samples import Sample
+from unstall.benchmarks.tune.plan import Target
+from unstall.benchmarks.tune.samples import MeasuredStage, SearchSamples
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.cost_model import Consumer
+from unstall.profiles.samples import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 import unstall
-from benchmarks.lab.backend import Refused
-from profiles.measure.windows import Windows
-from profiles.remedies import (
+from unstall.benchmarks.lab.backend import Refused
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies import (
     NEEDS,
     Failed,
     Room,
@@ -27,9 +27,9 @@ from profiles.remedies import (
     name_from_here,
     source_of,
 )
-from profiles.remedies.fit_data import measure_with
-from profiles.remedies.tf_remedies import TfData
-from profiles.stages import note_places
+from unstall.profiles.remedies.fit_data import measure_with
+from unstall.profiles.remedies.tf_remedies import TfData
+from unstall.profiles.stages import note_places
 
 
 def call(text: str) -> Any:

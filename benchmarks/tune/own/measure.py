@@ -9,15 +9,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
-from benchmarks.lab.command import new_log
-from benchmarks.lab.options import UserError
-from benchmarks.lab.run import LabRun
-from benchmarks.tune.plan import DIFF, AdviceAsked, AdvicePlan
-from benchmarks.tune.rounds import SESSION, say_beside
-from pipeline import from_arrays
-from profiles.remedies import Gains, Trial
-from profiles.report import write_atomically
+from unstall.benchmarks.lab.child import OPEN_TIMEOUT_S, Child, ChildDied, JobRefused
+from unstall.benchmarks.lab.command import new_log
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.run import LabRun
+from unstall.benchmarks.tune.plan import DIFF, AdviceAsked, AdvicePlan
+from unstall.benchmarks.tune.rounds import SESSION, say_beside
+from unstall.pipeline import from_arrays
+from unstall.profiles.remedies import Gains, Trial
+from unstall.profiles.report import write_atomically
 
 _WINDOW_TIMEOUT_S = 180.0
 _CHANGE_TIMEOUT_S = 30.0

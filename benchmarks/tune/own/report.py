@@ -7,11 +7,21 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, page, print_table
-from benchmarks.tune.plan import DIFF, AdviceAsked
-from profiles.remedies import AS_WRITTEN, Gains, Trial, gains_of
-from profiles.report import Bar, Document, Kind, Line, Picture, Screen, faster_line, trial_copies, trial_sentences
-from profiles.statistics import range_cell
+from unstall.benchmarks.lab.tables import Table, page, print_table
+from unstall.benchmarks.tune.plan import DIFF, AdviceAsked
+from unstall.profiles.remedies import AS_WRITTEN, Gains, Trial, gains_of
+from unstall.profiles.report import (
+    Bar,
+    Document,
+    Kind,
+    Line,
+    Picture,
+    Screen,
+    faster_line,
+    trial_copies,
+    trial_sentences,
+)
+from unstall.profiles.statistics import range_cell
 
 AdviceDocument = Document[AdviceAsked, Trial]
 

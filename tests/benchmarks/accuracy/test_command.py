@@ -9,8 +9,12 @@ import json
 import pytest
 from rich.console import Console
 
-from benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, parser, published_images_seen, read_plan
-from benchmarks.accuracy.report import (
+from tests.builders import a_trained, all_trained
+from tests.builders import an_accuracy_document as a_document
+from tests.builders import an_accuracy_plan as a_plan
+from tests.checks import Page, assert_harmless
+from unstall.benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, parser, published_images_seen, read_plan
+from unstall.benchmarks.accuracy.report import (
     KIND,
     axes_of,
     cells,
@@ -22,15 +26,11 @@ from benchmarks.accuracy.report import (
     ticks,
     verdict_text,
 )
-from benchmarks.accuracy.results import Difference, difference_of, images_per_sec, rung_results, scripts
-from benchmarks.lab.photos import held_out
-from pipeline import from_folder
-from pipeline.variants import VARIANTS
-from profiles.report import LeftOut, encode, load, write
-from tests.builders import a_trained, all_trained
-from tests.builders import an_accuracy_document as a_document
-from tests.builders import an_accuracy_plan as a_plan
-from tests.checks import Page, assert_harmless
+from unstall.benchmarks.accuracy.results import Difference, difference_of, images_per_sec, rung_results, scripts
+from unstall.benchmarks.lab.photos import held_out
+from unstall.pipeline import from_folder
+from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.report import LeftOut, encode, load, write
 
 
 @pytest.fixture(scope="module")

@@ -12,22 +12,22 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.accuracy import __main__ as accuracy
-from benchmarks.accuracy.child import RunSession, published_script
-from benchmarks.accuracy.measure import Ladder, device_here
-from benchmarks.accuracy.samples import Order, ScriptCount, State
-from benchmarks.lab.backend import tf_device
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import progress_bar
-from benchmarks.lab.photos import held_out
-from pipeline import from_folder
-from pipeline.config import config_to_toml
-from pipeline.variants import BASELINE, VARIANTS
-from profiles.devices import CPU, Device
-from profiles.report import LeftOut
 from tests.builders import a_trained
 from tests.builders import an_accuracy_plan as a_plan
 from tests.fakes import FakeTrainingChild as FakeChild
+from unstall.benchmarks.accuracy import __main__ as accuracy
+from unstall.benchmarks.accuracy.child import RunSession, published_script
+from unstall.benchmarks.accuracy.measure import Ladder, device_here
+from unstall.benchmarks.accuracy.samples import Order, ScriptCount, State
+from unstall.benchmarks.lab.backend import tf_device
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import progress_bar
+from unstall.benchmarks.lab.photos import held_out
+from unstall.pipeline import from_folder
+from unstall.pipeline.config import config_to_toml
+from unstall.pipeline.variants import BASELINE, VARIANTS
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.report import LeftOut
 
 GPU = Device(kind="gpu", name="gpu")
 
@@ -47,7 +47,7 @@ def no_bar():
 
 
 def test_a_run_that_fails_is_left_out_and_the_rest_goes_on(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", FakeChild)
     ladder, kept = a_ladder(splits, tmp_path), []
     ladder.measure(lambda: kept.append(ladder.document(complete=False)))
     document = ladder.document(complete=True)
@@ -64,8 +64,8 @@ def test_a_run_that_trains_nothing_is_ended(splits, tmp_path, monkeypatch):
             return State(images=32)
 
     times = iter(range(0, 10**15, 10**12))  # a look each 1,000 s
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", Stuck)
-    monkeypatch.setattr("profiles.clock.now_ns", lambda: next(times))
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", Stuck)
+    monkeypatch.setattr("unstall.profiles.clock.now_ns", lambda: next(times))
     ladder = Ladder(a_plan(rungs=("tutorial",), seeds=1), splits, CPU, tmp_path / "log", no_bar())
     ladder.measure(lambda: None)
     reasons = {left_out.reason for left_out in ladder.document(complete=True).left_out}
@@ -112,8 +112,8 @@ def test_a_gpu_that_keras_cannot_use_leaves_the_cpu_to_train(capsys, tmp_path, p
             reply = super().ask(method, *arguments, timeout_s=timeout_s)
             return dataclasses.replace(reply, failure=None, trained=a_trained("11110000")) if reply else reply
 
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", NoGpu)
-    monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", NoGpu)
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--rungs", "tutorial", "--out", str(out)]) == 0
     assert "left out gpu: there is no GPU that Keras can use here" in " ".join(capsys.readouterr().err.split())
@@ -128,7 +128,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_one_line(capsys, tmp_path,
             asked.append(method)
             raise JobRefused("there is no GPU that Keras can use here.")
 
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", NoGpu)
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", NoGpu)
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--device", "gpu", "--out", str(out)]) == 3
     assert capsys.readouterr().err == "--device gpu: there is no GPU that Keras can use here.\n"
@@ -136,8 +136,8 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_one_line(capsys, tmp_path,
 
 
 def test_a_gpu_that_keras_can_use_trains(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", lambda *_: mock.Mock())
-    monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", lambda *_: mock.Mock())
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.devices_here", lambda: (CPU, GPU))
     assert device_here(splits, tmp_path / "log", Console(quiet=True)) == GPU
 
 
@@ -164,7 +164,7 @@ def test_the_published_script_counts_what_it_says(splits, monkeypatch):
     """A network that says 1 from a mean of 1 on: as published nearly all photos, corrected none."""
     import keras
 
-    monkeypatch.setattr("benchmarks.accuracy.child._SCRIPT_BATCH", 3)  # the last of the 8 photos are fewer
+    monkeypatch.setattr("unstall.benchmarks.accuracy.child._SCRIPT_BATCH", 3)  # the last of the 8 photos are fewer
     layers = [
         keras.Input((4, 4, 3)),
         keras.layers.GlobalAveragePooling2D(),
@@ -211,8 +211,8 @@ def test_three_classes_are_refused(capsys, tmp_path, photos):
 
 def test_a_ladder_that_is_stopped_keeps_what_has_ended(capsys, tmp_path, photos, monkeypatch):
     """A signal stops the third of four runs."""
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", FakeChild)
-    monkeypatch.setattr("benchmarks.accuracy.measure.devices_here", lambda: (CPU,))
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", FakeChild)
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.devices_here", lambda: (CPU,))
     FakeChild.asked, out = [], tmp_path / "out"
     real, calls = FakeChild.ask, []
 
@@ -253,7 +253,7 @@ def test_the_exit_code_is_the_verdicts(tuned, exit_code, tmp_path, photos, monke
             right = tuned[config.seed] if config.loader == "tf_data" else "11110000"
             return dataclasses.replace(reply, failure=None, trained=a_trained(right)) if reply else None
 
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", Planted)
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", Planted)
     words = ["--data", str(photos), "--rungs", "tutorial", "--device", "cpu", "--out", str(tmp_path / "out")]
     assert accuracy.main(words) == exit_code
 
@@ -263,7 +263,7 @@ def test_a_ladder_without_a_run_is_exit_code_3(capsys, tmp_path, photos, monkeyp
         def ask(self, method, *arguments, timeout_s):
             raise ChildDied("the process was killed")
 
-    monkeypatch.setattr("benchmarks.accuracy.measure.Child", Dies)
+    monkeypatch.setattr("unstall.benchmarks.accuracy.measure.Child", Dies)
     out = tmp_path / "out"
     assert accuracy.main(["--data", str(photos), "--out", str(out), "--device", "cpu"]) == 3
     assert "nothing could be measured. tutorial, generator, seed 0: the process was killed" in capsys.readouterr().err

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.plan import Run
-from benchmarks.accuracy.results import VERDICTS, Difference, against_published, difference_of, judge
-from profiles.statistics import share_interval
 from tests.builders import a_trained
 from tests.builders import an_accuracy_plan as a_plan
+from unstall.benchmarks.accuracy.plan import Run
+from unstall.benchmarks.accuracy.results import VERDICTS, Difference, against_published, difference_of, judge
+from unstall.profiles.statistics import share_interval
 
 PHOTOS = 8
 

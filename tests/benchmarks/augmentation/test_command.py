@@ -19,19 +19,19 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from benchmarks.augmentation import __main__ as augmentation
-from benchmarks.augmentation import measure, workers
-from benchmarks.augmentation.libraries import subjects_of
-from benchmarks.augmentation.plan import Plan
-from benchmarks.augmentation.results import DIFFERENCE_BOUND
-from benchmarks.augmentation.workers import SubjectFailed, Worker
-from benchmarks.lab.command import run_plan
-from benchmarks.lab.options import UserError
-from benchmarks.lab.show import show
-from pipeline.commands.terminal import Stopped
 from tests import PROJECT_ROOT
 from tests.builders import an_augmentation_document as a_document
 from tests.builders import an_augmentation_sample as a_sample
+from unstall.benchmarks.augmentation import __main__ as augmentation
+from unstall.benchmarks.augmentation import measure, workers
+from unstall.benchmarks.augmentation.libraries import subjects_of
+from unstall.benchmarks.augmentation.plan import Plan
+from unstall.benchmarks.augmentation.results import DIFFERENCE_BOUND
+from unstall.benchmarks.augmentation.workers import SubjectFailed, Worker
+from unstall.benchmarks.lab.command import run_plan
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.show import show
+from unstall.pipeline.commands.terminal import Stopped
 
 
 class FakeWorker:
@@ -62,7 +62,7 @@ class FakeWorker:
 
 @pytest.fixture
 def fake_worker(monkeypatch):
-    monkeypatch.setattr("benchmarks.augmentation.measure.Worker", FakeWorker)
+    monkeypatch.setattr("unstall.benchmarks.augmentation.measure.Worker", FakeWorker)
     monkeypatch.setattr(FakeWorker, "asked", [], raising=False)
     monkeypatch.setattr(FakeWorker, "fails", staticmethod(lambda function, subject: None), raising=False)
     return FakeWorker

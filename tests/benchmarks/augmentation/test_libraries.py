@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from benchmarks.augmentation.feeds import graph_has_loop, has_loop, open_feed
-from benchmarks.augmentation.libraries import LIBRARIES, REFERENCE_LIBRARY, Subject, subjects_of
-from benchmarks.augmentation.measure import interior_difference
-from benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS, crop_box
-from benchmarks.augmentation.results import DIFFERENCE_BOUND
-from benchmarks.augmentation.workers import SubjectFailed, Worker, measure, peak_memory_bytes
-from pipeline.sources import photographs
 from tests.builders import an_augmentation_subject as a_subject
+from unstall.benchmarks.augmentation.feeds import graph_has_loop, has_loop, open_feed
+from unstall.benchmarks.augmentation.libraries import LIBRARIES, REFERENCE_LIBRARY, Subject, subjects_of
+from unstall.benchmarks.augmentation.measure import interior_difference
+from unstall.benchmarks.augmentation.operations import GEOMETRIC, OPERATIONS, crop_box
+from unstall.benchmarks.augmentation.results import DIFFERENCE_BOUND
+from unstall.benchmarks.augmentation.workers import SubjectFailed, Worker, measure, peak_memory_bytes
+from unstall.pipeline.sources import photographs
 
 SIZE = 64
 ALL = subjects_of(tuple(OPERATIONS), tuple(LIBRARIES))

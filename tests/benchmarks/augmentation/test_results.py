@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.augmentation import __main__ as augmentation
-from benchmarks.augmentation.report import KIND, table
-from benchmarks.augmentation.results import derive
-from profiles.report import DocumentError, LeftOut, load, write
 from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import an_augmentation_document as a_document
 from tests.builders import an_augmentation_sample as a_sample
 from tests.builders import an_augmentation_subject as a_subject
+from unstall.benchmarks.augmentation import __main__ as augmentation
+from unstall.benchmarks.augmentation.report import KIND, table
+from unstall.benchmarks.augmentation.results import derive
+from unstall.profiles.report import DocumentError, LeftOut, load, write
 
 
 def test_a_subject_is_summed_up_by_its_medians():

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.capacity import measure
-from benchmarks.capacity.plan import Plan
-from benchmarks.lab import command
-from benchmarks.lab import run as lab_run
-from benchmarks.lab.child import JobRefused
-from benchmarks.lab.options import UserError
-from pipeline import from_folder
 from tests.builders import CONSTANTS, CUTS, a_capacity_document, a_measured_pool, a_scaleout_check_document
+from unstall.benchmarks.capacity import measure
+from unstall.benchmarks.capacity.plan import Plan
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.lab import run as lab_run
+from unstall.benchmarks.lab.child import JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline import from_folder
 
 BAR = command.progress_bar(Console(quiet=True))
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.capacity.parser import parser
-from benchmarks.capacity.plan import Plan, read_plan
-from benchmarks.lab.options import UserError
-from benchmarks.scaleout.check.report import KIND as CHECK
-from benchmarks.scaleout.report import KIND as SCALEOUT
-from profiles.report import RESULTS, write_results
 from tests.builders import a_costs, a_measured_pool, a_scaleout_check_document, a_scaleout_document
+from unstall.benchmarks.capacity.parser import parser
+from unstall.benchmarks.capacity.plan import Plan, read_plan
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.scaleout.check.report import KIND as CHECK
+from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
+from unstall.profiles.report import RESULTS, write_results
 
 
 def planned(*words: str) -> Plan:

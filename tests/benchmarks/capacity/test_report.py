@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.capacity.report import KIND
-from benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
 from tests.builders import a_capacity_document, a_measured_pool
 from tests.checks import Page, printed, said_of
+from unstall.benchmarks.capacity.report import KIND
+from unstall.benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
 
 
 def hosts(**changes: float | None) -> Hosts:

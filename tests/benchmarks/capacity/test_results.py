@@ -6,9 +6,6 @@ import dataclasses
 
 import pytest
 
-from benchmarks.capacity.results import Results, derive, simulated_host
-from benchmarks.scaleout.check.results import costs_of
-from benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
 from tests.builders import (
     CONSTANTS,
     CUTS,
@@ -18,6 +15,9 @@ from tests.builders import (
     a_measured_pool,
     a_scaleout_check_document,
 )
+from unstall.benchmarks.capacity.results import Results, derive, simulated_host
+from unstall.benchmarks.scaleout.check.results import costs_of
+from unstall.benchmarks.scaleout.model import PAYLOAD_RATIO, Hosts
 
 HOSTS = Hosts(worker_cores=4.0, trainer_cores=4.0, worker_price=0.25, trainer_price=1.0)
 # Of the rate of 1,000 images/sec of each device: ten images take 10 ms, and the next batch comes 0.5 ms later.

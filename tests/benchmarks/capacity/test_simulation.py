@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.capacity.simulation import Simulated, SimulatedHost, simulate
+from unstall.benchmarks.capacity.simulation import Simulated, SimulatedHost, simulate
 
 # Everything takes a microsecond, but for what a test slows down.
 HOST = SimulatedHost(devices=1, worker_s=(1e-6,), link_s=1e-6, trainer_s=1e-6)

@@ -14,19 +14,19 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.devices import __main__ as devices
-from benchmarks.devices.check import CheckSession, check
-from benchmarks.devices.child import DeviceSession
-from benchmarks.devices.experiments import BEST, Case, arrays, photos
-from benchmarks.devices.feeds import Feeds, Sources
-from benchmarks.devices.samples import CaseFacts
-from benchmarks.lab.backend import Refused, open_backend
-from pipeline.sources.folder import from_folder
-from profiles.devices import CPU, Device
-from profiles.measure.schedule import epochs_for
 from tests.builders import GPU
 from tests.checks import passes_on_jax
 from tests.planted import planted
+from unstall.benchmarks.devices import __main__ as devices
+from unstall.benchmarks.devices.check import CheckSession, check
+from unstall.benchmarks.devices.child import DeviceSession
+from unstall.benchmarks.devices.experiments import BEST, Case, arrays, photos
+from unstall.benchmarks.devices.feeds import Feeds, Sources
+from unstall.benchmarks.devices.samples import CaseFacts
+from unstall.benchmarks.lab.backend import Refused, open_backend
+from unstall.pipeline.sources.folder import from_folder
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.measure.schedule import epochs_for
 
 TRAIN, TEST = 90, 20
 FAST = Device(kind="emulated", name="emulated:100000", images_per_sec=1e5)
@@ -250,7 +250,7 @@ def test_the_check_computes_on_jax() -> None:
 
 
 def test_a_wrong_product_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.devices import check as devices_check
+    from unstall.benchmarks.devices import check as devices_check
 
     monkeypatch.setattr(devices_check, "_on_tensorflow", lambda name: np.zeros((64, 64), np.float32))
     with pytest.raises(ValueError, match=r"a product of ones must be 64 everywhere\. Received: 0\.0"):
@@ -264,7 +264,7 @@ class FakeCheck:
         pass
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
-        from benchmarks.lab.child import ChildDied
+        from unstall.benchmarks.lab.child import ChildDied
 
         if method == "compute" and "GPU" in arguments[1]:
             raise ChildDied("the process died of signal SIGSEGV")
@@ -278,8 +278,8 @@ class FakeCheck:
 def test_a_signal_ends_a_child_that_computes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
-    from benchmarks.devices import check as devices_check
-    from pipeline.commands import Stopped
+    from unstall.benchmarks.devices import check as devices_check
+    from unstall.pipeline.commands import Stopped
 
     ended = []
 
@@ -306,7 +306,7 @@ def test_a_device_that_does_not_compute_is_found_and_the_others_are_tried(
 ) -> None:
     from rich.console import Console
 
-    from benchmarks.devices import check as devices_check
+    from unstall.benchmarks.devices import check as devices_check
 
     monkeypatch.setattr(devices_check, "Child", FakeCheck)
     assert check(Console()) == 1
@@ -318,7 +318,7 @@ def test_a_device_that_does_not_compute_is_found_and_the_others_are_tried(
 def test_all_cases_can_be_sent_to_a_child() -> None:
     import multiprocessing.reduction
 
-    from benchmarks.devices.experiments import EXPERIMENTS
+    from unstall.benchmarks.devices.experiments import EXPERIMENTS
 
     pickler = multiprocessing.reduction.ForkingPickler
     for case in {case for one in EXPERIMENTS.values() for case in one.cases}:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.devices.experiments import BEST, EXPERIMENTS, Case, arrays, photos
-from models import MODELS
-from pipeline.variants import VARIANTS
+from unstall.benchmarks.devices.experiments import BEST, EXPERIMENTS, Case, arrays, photos
+from unstall.models import MODELS
+from unstall.pipeline.variants import VARIANTS
 
 
 def test_every_published_experiment_is_there() -> None:

@@ -11,14 +11,14 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.devices import __main__ as devices
-from benchmarks.devices.fewer_bits.plan import parser, read_plan
-from benchmarks.devices.fewer_bits.report import KIND
-from benchmarks.lab.options import UserError
-from models import MODELS
-from profiles.report import LeftOut
 from tests.builders import a_fewer_bits_document, a_measured_way
 from tests.checks import tables_of
+from unstall.benchmarks.devices import __main__ as devices
+from unstall.benchmarks.devices.fewer_bits.plan import parser, read_plan
+from unstall.benchmarks.devices.fewer_bits.report import KIND
+from unstall.benchmarks.lab.options import UserError
+from unstall.models import MODELS
+from unstall.profiles.report import LeftOut
 
 pytestmark = pytest.mark.long
 
@@ -102,7 +102,7 @@ def test_a_shortened_option_is_refused(capsys):
 
 
 def test_all_parts_of_a_nested_network_are_in_bfloat16():
-    from benchmarks.devices.fewer_bits.child import FewerBitsSession
+    from unstall.benchmarks.devices.fewer_bits.child import FewerBitsSession
 
     def a_block(name):
         layers = [keras.Input((8,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(8)]
@@ -182,8 +182,8 @@ def test_litert_predicts_the_same_and_states_what_is_in_int8(finished):
 @pytest.mark.needs("ai_edge_litert")
 @pytest.mark.parametrize("name", [pytest.param("cats-dogs-64", marks=pytest.mark.slow), "mnist-digits"])
 def test_the_multiply_adds_of_a_file_are_those_of_the_network(name):
-    from benchmarks.devices.fewer_bits.litert import FORMATS, converted, multiply_adds
-    from benchmarks.devices.flops import work_per_example
+    from unstall.benchmarks.devices.fewer_bits.litert import FORMATS, converted, multiply_adds
+    from unstall.benchmarks.devices.flops import work_per_example
 
     network = MODELS[name].build(2 if name.startswith("cats") else 10)
     inputs = np.zeros((1, *network.input_shape[1:]), np.float32)
@@ -198,8 +198,8 @@ def test_the_multiply_adds_of_a_file_are_those_of_the_network(name):
 
 
 def test_where_litert_is_missing_its_rows_are_left_out_with_the_remedy(monkeypatch):
-    from benchmarks.devices.fewer_bits.child import FewerBitsSession
-    from benchmarks.lab.backend import Refused
+    from unstall.benchmarks.devices.fewer_bits.child import FewerBitsSession
+    from unstall.benchmarks.lab.backend import Refused
 
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     for name in [name for name in sys.modules if name.endswith("fewer_bits.litert")]:

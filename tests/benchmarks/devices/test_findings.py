@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.devices.experiments import EXPERIMENTS, Case, Claim, Experiment, photos
-from benchmarks.devices.findings import (
+from tests.builders import EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
+from tests.builders import a_device_row as a_row
+from unstall.benchmarks.devices.experiments import EXPERIMENTS, Case, Claim, Experiment, photos
+from unstall.benchmarks.devices.findings import (
     advantages,
     backend_notes,
     compare,
@@ -20,13 +22,11 @@ from benchmarks.devices.findings import (
     swept_of,
     times,
 )
-from benchmarks.devices.plan import Sweep
-from benchmarks.devices.results import CaseResult
-from models.network import Figure
-from profiles.devices import CPU
-from profiles.machine import unread_gpu
-from tests.builders import EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
-from tests.builders import a_device_row as a_row
+from unstall.benchmarks.devices.plan import Sweep
+from unstall.benchmarks.devices.results import CaseResult
+from unstall.models.network import Figure
+from unstall.profiles.devices import CPU
+from unstall.profiles.machine import unread_gpu
 
 
 def test_loading_eats_what_training_lacks_of_the_advantage_in_computing() -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from keras import layers
 
-from benchmarks.devices.flops import Work, step_bytes, work_per_example
-from models import MODELS
-from models.normalization import LocalResponseNormalization
 from tests.checks import passes_on_jax
+from unstall.benchmarks.devices.flops import Work, step_bytes, work_per_example
+from unstall.models import MODELS
+from unstall.models.normalization import LocalResponseNormalization
 
 
 def an_example(*shape: int, dtype: str = "float32") -> np.ndarray:

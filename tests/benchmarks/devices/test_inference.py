@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.devices.inference import Inference
-from profiles import clock
-from profiles.devices import CPU, Device
+from unstall.benchmarks.devices.inference import Inference
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU, Device
 
 
 @pytest.fixture

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.devices import __main__ as devices
-from benchmarks.devices import holder as devices_holder
-from benchmarks.devices import measure
-from benchmarks.devices.measure import Run
-from benchmarks.devices.plan import parser, read_plan
-from benchmarks.devices.report import KIND, Results, derive
-from benchmarks.devices.results import window_name
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import progress_bar
-from benchmarks.lab.options import UserError
-from pipeline.commands.terminal import Stopped
-from profiles.devices import CPU, Device
 from tests.builders import EMULATED, GPU, MNIST
 from tests.fakes import FakeDeviceChild as FakeChild
+from unstall.benchmarks.devices import __main__ as devices
+from unstall.benchmarks.devices import holder as devices_holder
+from unstall.benchmarks.devices import measure
+from unstall.benchmarks.devices.measure import Run
+from unstall.benchmarks.devices.plan import parser, read_plan
+from unstall.benchmarks.devices.report import KIND, Results, derive
+from unstall.benchmarks.devices.results import window_name
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import progress_bar
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline.commands.terminal import Stopped
+from unstall.profiles.devices import CPU, Device
 
 CIFAR = "cifar10-mlp, arrays, batch 32"
 

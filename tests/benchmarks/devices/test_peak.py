@@ -8,10 +8,10 @@ import weakref
 import numpy as np
 import pytest
 
-from benchmarks.devices import peak
-from benchmarks.devices.peak import PeakMeter, compute_dtype
-from profiles import clock
-from profiles.devices import CPU, Device
+from unstall.benchmarks.devices import peak
+from unstall.benchmarks.devices.peak import PeakMeter, compute_dtype
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU, Device
 
 
 @pytest.mark.parametrize(

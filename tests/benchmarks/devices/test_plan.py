@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.devices import __main__ as devices
-from benchmarks.devices.experiments import EXPERIMENTS, arrays, photos
-from benchmarks.devices.plan import AXES, Plan, Sweep, parser, read_plan, read_sweep
-from benchmarks.lab.options import UserError
+from unstall.benchmarks.devices import __main__ as devices
+from unstall.benchmarks.devices.experiments import EXPERIMENTS, arrays, photos
+from unstall.benchmarks.devices.plan import AXES, Plan, Sweep, parser, read_plan, read_sweep
+from unstall.benchmarks.lab.options import UserError
 
 
 def a_plan(*words: str) -> Plan:

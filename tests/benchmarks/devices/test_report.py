@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks.devices.experiments import EXPERIMENTS
-from benchmarks.devices.findings import findings_of
-from benchmarks.devices.flops import Work
-from benchmarks.devices.plots import bars_of, sweep_charts
-from benchmarks.devices.report import KIND, derive
-from benchmarks.devices.tables import (
+from tests.builders import EMULATED, GPU, PRICES, a_gpu, a_sweep, an_epoch, rows_of_all
+from tests.builders import a_device_row as a_row
+from tests.builders import a_devices_document as a_document
+from tests.checks import Page, assert_follows_from_its_file, assert_harmless
+from unstall.benchmarks.devices.experiments import EXPERIMENTS
+from unstall.benchmarks.devices.findings import findings_of
+from unstall.benchmarks.devices.flops import Work
+from unstall.benchmarks.devices.plots import bars_of, sweep_charts
+from unstall.benchmarks.devices.report import KIND, derive
+from unstall.benchmarks.devices.tables import (
     EFFORTS,
     digits_text,
     effort_cells,
@@ -28,12 +32,8 @@ from benchmarks.devices.tables import (
     rate_lines,
     share_text,
 )
-from profiles.devices import parse_device
-from profiles.report import write
-from tests.builders import EMULATED, GPU, PRICES, a_gpu, a_sweep, an_epoch, rows_of_all
-from tests.builders import a_device_row as a_row
-from tests.builders import a_devices_document as a_document
-from tests.checks import Page, assert_follows_from_its_file, assert_harmless
+from unstall.profiles.devices import parse_device
+from unstall.profiles.report import write
 
 
 def shown(print_: Any, *arguments: Any) -> str:

@@ -7,17 +7,24 @@ from typing import Any
 
 import pytest
 
-from benchmarks.devices.experiments import photos
-from benchmarks.devices.flops import Work
-from benchmarks.devices.results import USED, Duration, case_result_of, epoch_duration, reached, training_duration
-from benchmarks.devices.samples import Epoch, Extent, MeasuredCase, extent_of, train_window_s
-from models.network import Training
-from profiles.devices import CPU, Device
-from profiles.machine.telemetry import MachineUse
-from profiles.measure.schedule import epochs_for
-from profiles.report.files import to_json
 from tests.builders import EMULATED, GPU, MNIST, TRACE, a_sample, an_epoch, some_facts
 from tests.builders import a_device_row as a_row
+from unstall.benchmarks.devices.experiments import photos
+from unstall.benchmarks.devices.flops import Work
+from unstall.benchmarks.devices.results import (
+    USED,
+    Duration,
+    case_result_of,
+    epoch_duration,
+    reached,
+    training_duration,
+)
+from unstall.benchmarks.devices.samples import Epoch, Extent, MeasuredCase, extent_of, train_window_s
+from unstall.models.network import Training
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.machine.telemetry import MachineUse
+from unstall.profiles.measure.schedule import epochs_for
+from unstall.profiles.report.files import to_json
 
 
 def test_rates_and_shares_come_from_the_windows() -> None:

@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
-from benchmarks.devices.report import KIND, DevicesDocument, Measurements, derive
-from profiles.report import print_document
 from tests.builders import EMULATED, GPU, a_devices_document, a_measured_case
+from unstall.benchmarks.devices.report import KIND, DevicesDocument, Measurements, derive
+from unstall.profiles.report import print_document
 
 
 def printed(document: DevicesDocument, typed: str | None = "photos/train") -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from benchmarks.doctor import decoders
-from benchmarks.doctor import examine as doctor_examine
-from benchmarks.doctor.child import Session
-from benchmarks.doctor.decoders import DECODERS
+from unstall.benchmarks.doctor import decoders
+from unstall.benchmarks.doctor import examine as doctor_examine
+from unstall.benchmarks.doctor.child import Session
+from unstall.benchmarks.doctor.decoders import DECODERS
 
 
 class Light(Session):

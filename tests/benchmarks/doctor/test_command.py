@@ -9,20 +9,20 @@ import shutil
 
 import pytest
 
-from benchmarks.doctor import __main__ as doctor
-from benchmarks.doctor.decoders import Verdict
-from benchmarks.doctor.examine import SUFFIXES, examine
-from benchmarks.doctor.folder import entries, findings_of, list_folder
-from benchmarks.doctor.measure import Examiner
-from benchmarks.doctor.results import TROUBLES, ExaminedFile, Finding, in_order
-from benchmarks.lab.show import show
-from pipeline.sources import photographs
-from pipeline.sources.headers import FORMATS, MAX_BYTES
-from pipeline.sources.skip_list import read_skip_list
-from pipeline.stages.opencv_decode import READS_GIF
-from pipeline.text import printable
 from tests import PROJECT_ROOT, bad_files
 from tests.bad_files import READS_ANIMATIONS, READS_WEBP
+from unstall.benchmarks.doctor import __main__ as doctor
+from unstall.benchmarks.doctor.decoders import Verdict
+from unstall.benchmarks.doctor.examine import SUFFIXES, examine
+from unstall.benchmarks.doctor.folder import entries, findings_of, list_folder
+from unstall.benchmarks.doctor.measure import Examiner
+from unstall.benchmarks.doctor.results import TROUBLES, ExaminedFile, Finding, in_order
+from unstall.benchmarks.lab.show import show
+from unstall.pipeline.sources import photographs
+from unstall.pipeline.sources.headers import FORMATS, MAX_BYTES
+from unstall.pipeline.sources.skip_list import read_skip_list
+from unstall.pipeline.stages.opencv_decode import READS_GIF
+from unstall.pipeline.text import printable
 
 # All that is found of each kind; where nothing is, every decoder takes it without a word.
 CUT = {"undecodable", "truncated"}
@@ -334,7 +334,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_unreadable(tmp_path, monkeypat
     def failing(*_, **__):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("benchmarks.doctor.examine.os.open", failing)
+    monkeypatch.setattr("unstall.benchmarks.doctor.examine.os.open", failing)
     [finding] = examine(tmp_path, "a.jpg", clean).findings
     assert (finding.trouble, finding.detail) == ("unreadable", "Input/output error")
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.doctor import __main__ as doctor
-from benchmarks.doctor import measure
-from benchmarks.doctor.child import Session
-from benchmarks.doctor.decoders import DECODERS, judge
-from benchmarks.doctor.examine import examine
-from benchmarks.doctor.measure import Examiner, examine_all
-from benchmarks.doctor.results import ExaminedFile
-from benchmarks.lab.child import Child, ChildDied
-from pipeline.sources.headers import MAX_PIXELS
-from profiles.devices import CPU
 from tests import bad_files
+from unstall.benchmarks.doctor import __main__ as doctor
+from unstall.benchmarks.doctor import measure
+from unstall.benchmarks.doctor.child import Session
+from unstall.benchmarks.doctor.decoders import DECODERS, judge
+from unstall.benchmarks.doctor.examine import examine
+from unstall.benchmarks.doctor.measure import Examiner, examine_all
+from unstall.benchmarks.doctor.results import ExaminedFile
+from unstall.benchmarks.lab.child import Child, ChildDied
+from unstall.pipeline.sources.headers import MAX_PIXELS
+from unstall.profiles.devices import CPU
 
 HANG_S, GROWTH_BYTES = 5.0, 500_000_000
 # Sessions of children that start at once.
@@ -117,7 +117,7 @@ def tensorflows_own(encoded: bytes, loader: str) -> bool:
     """Whether the op that a loader runs decodes an image."""
     import tensorflow as tf
 
-    from pipeline.stages import read
+    from unstall.pipeline.stages import read
 
     try:
         if loader == "scaled":
@@ -247,7 +247,7 @@ def test_an_examination_that_is_left_early_leaves_no_child(tmp_path):
 def test_a_file_that_vanishes_while_it_is_looked_at_is_unreadable(child, tmp_path):
     class Vanishing:
         def ask(self, *_, **__):
-            from benchmarks.lab.child import JobRefused
+            from unstall.benchmarks.lab.child import JobRefused
 
             raise JobRefused("FileNotFoundError: 1.jpg")
 

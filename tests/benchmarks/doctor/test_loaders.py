@@ -8,18 +8,18 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks.lab.serve import one_line
-from pipeline import ConfigError, PipelineConfig, from_folder, open_source, read_skip_list
-from pipeline.building import READS, build, unread_here
-from pipeline.config import CHOICES
-from pipeline.errors import UnavailableError
-from pipeline.export import export
-from pipeline.sources.headers import image_format
-from pipeline.sources.source import ImageSource
-from pipeline.stages.opencv_decode import READS_GIF
 from tests import bad_files
 from tests.bad_files import READS_ANIMATIONS, READS_WEBP
 from tests.builders import build_fed
+from unstall.benchmarks.lab.serve import one_line
+from unstall.pipeline import ConfigError, PipelineConfig, from_folder, open_source, read_skip_list
+from unstall.pipeline.building import READS, build, unread_here
+from unstall.pipeline.config import CHOICES
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.export import export
+from unstall.pipeline.sources.headers import image_format
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages.opencv_decode import READS_GIF
 
 SIDES = (16, 16)
 

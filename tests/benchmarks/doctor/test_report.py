@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.doctor.report import KIND
-from benchmarks.doctor.results import TROUBLES, Finding, StorageReading
-from profiles.machine import ReaderRate
-from profiles.report import DocumentError, load, write
-from profiles.text import Terminal
 from tests.builders import a_doctor_document
 from tests.checks import Page, assert_harmless
+from unstall.benchmarks.doctor.report import KIND
+from unstall.benchmarks.doctor.results import TROUBLES, Finding, StorageReading
+from unstall.profiles.machine import ReaderRate
+from unstall.profiles.report import DocumentError, load, write
+from unstall.profiles.text import Terminal
 
 
 def test_all_that_is_printed_and_shown_follows_from_the_file(examined, tmp_path):

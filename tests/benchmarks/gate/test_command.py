@@ -11,18 +11,18 @@ import subprocess
 
 import pytest
 
-from benchmarks.gate import __main__ as gate
-from benchmarks.gate import measure as gate_measure
-from benchmarks.gate import plan
-from benchmarks.gate.processes import MeasureError
-from benchmarks.gate.ratios import RATIOS
-from benchmarks.gate.samples import Process
-from benchmarks.lab.show import show
-from pipeline.commands.terminal import Stopped
-from pipeline.sources.arrays import from_arrays
-from pipeline.sources.changes import content_fingerprint
-from pipeline.sources.folder import from_folder
-from profiles.gate.invariants import Invariants
+from unstall.benchmarks.gate import __main__ as gate
+from unstall.benchmarks.gate import measure as gate_measure
+from unstall.benchmarks.gate import plan
+from unstall.benchmarks.gate.processes import MeasureError
+from unstall.benchmarks.gate.ratios import RATIOS
+from unstall.benchmarks.gate.samples import Process
+from unstall.benchmarks.lab.show import show
+from unstall.pipeline.commands.terminal import Stopped
+from unstall.pipeline.sources.arrays import from_arrays
+from unstall.pipeline.sources.changes import content_fingerprint
+from unstall.pipeline.sources.folder import from_folder
+from unstall.profiles.gate.invariants import Invariants
 
 ANCHORS = {"decode": 2000.0, "copy": 100.0, "resident": 500.0}
 

@@ -8,16 +8,16 @@ import pathlib
 
 import pytest
 
-from benchmarks.gate import __main__ as gate
-from benchmarks.gate import child, measure, plan, processes
-from benchmarks.gate.processes import Subject
-from benchmarks.gate.ratios import Ratio
-from profiles.gate import anchors
-from profiles.gate.feed import Feed
-from profiles.measure.schedule import epochs_for
 from tests import PROJECT_ROOT
 from tests.fakes import GateChildHere
 from tests.planted import planted
+from unstall.benchmarks.gate import __main__ as gate
+from unstall.benchmarks.gate import child, measure, plan, processes
+from unstall.benchmarks.gate.processes import Subject
+from unstall.benchmarks.gate.ratios import Ratio
+from unstall.profiles.gate import anchors
+from unstall.profiles.gate.feed import Feed
+from unstall.profiles.measure.schedule import epochs_for
 
 SLOWER = [("decoded_once", "decoded_twice"), ("quick_start", "slow_start")]
 # Figures that may decide. Behind a shuffle that holds the epoch no step is steady: both figures are the epoch's own.
@@ -31,7 +31,7 @@ def in_this_process(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "Child", GateChildHere)
     monkeypatch.setattr(processes, "WINDOWS", 1)
     monkeypatch.setattr(child, "Feed", functools.cache(Feed))  # warmed up once
-    monkeypatch.setattr("profiles.gate.feed.epochs_for", functools.partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr("unstall.profiles.gate.feed.epochs_for", functools.partial(epochs_for, window_s=0.05))
     for name, rate in (("decode", 2000.0), ("copy", 100.0)):
         monkeypatch.setattr(anchors, name, lambda rate=rate: rate)
     monkeypatch.setattr(anchors, "Resident", lambda: lambda: 500.0)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gate import processes
-from benchmarks.gate.__main__ import main
-from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
-from benchmarks.gate.report import comparison_answers
-from benchmarks.gate.results import Comparison, ComparisonResult
-from benchmarks.gate.samples import Measurement, Process
-from profiles.devices import CPU
-from profiles.gate import EPOCH
 from tests.builders import GATE_QUESTION
 from tests.planted import planted
+from unstall.benchmarks.gate import processes
+from unstall.benchmarks.gate.__main__ import main
+from unstall.benchmarks.gate.processes import MeasureError, Setting, Subject, measure
+from unstall.benchmarks.gate.report import comparison_answers
+from unstall.benchmarks.gate.results import Comparison, ComparisonResult
+from unstall.benchmarks.gate.samples import Measurement, Process
+from unstall.profiles.devices import CPU
+from unstall.profiles.gate import EPOCH
 
 SETTING = Setting(data="", measure="loader", model="", device=CPU, timeout_s=60)
 MINE = """
@@ -67,7 +67,7 @@ def measured(folder: Path, function: str, python: str) -> Process:
 @pytest.fixture
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two calls of what takes 0.1 s in a window."""
-    monkeypatch.setattr("benchmarks.gate.processes._WINDOW_S", 0.2)
+    monkeypatch.setattr("unstall.benchmarks.gate.processes._WINDOW_S", 0.2)
 
 
 @planted
@@ -110,7 +110,7 @@ def test_all_calls_together_have_the_time_of_a_process(folder: Path) -> None:
 def test_no_gpu_is_hidden_from_another_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "mine.py").write_text("import os\ndef epoch():\n    return int(os.environ['CUDA_VISIBLE_DEVICES'])\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setattr("benchmarks.gate.processes._WINDOW_S", 0.001)
+    monkeypatch.setattr("unstall.benchmarks.gate.processes._WINDOW_S", 0.001)
     assert measured(folder, "epoch", python_that_sleeps(folder, 0.0)).images_per_sec[EPOCH] > 0
 
 
@@ -163,7 +163,7 @@ def test_the_slower_environment_is_found(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("benchmarks.gate.processes._WINDOW_S", 0.02)
+    monkeypatch.setattr("unstall.benchmarks.gate.processes._WINDOW_S", 0.02)
     pythons = [python_that_sleeps(folder, seconds) for seconds in (0.01, 0.02)]
     assert main(["compare", "--python", *pythons, "mine:epoch", "--out", "out"]) == 1
     printed = " ".join(capsys.readouterr().out.split())

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gate.measure import compare, run_check
-from benchmarks.gate.plan import AskedCheck, Question
-from benchmarks.gate.processes import MeasureError, Subject
-from benchmarks.gate.results import Check, Comparison, baseline_of
-from benchmarks.gate.samples import INSPECTED, Process
-from profiles.gate.baseline import RECORDED
-from profiles.gate.decision import PAIRS
-from profiles.gate.invariants import Invariants
+from unstall.benchmarks.gate.measure import compare, run_check
+from unstall.benchmarks.gate.plan import AskedCheck, Question
+from unstall.benchmarks.gate.processes import MeasureError, Subject
+from unstall.benchmarks.gate.results import Check, Comparison, baseline_of
+from unstall.benchmarks.gate.samples import INSPECTED, Process
+from unstall.profiles.gate.baseline import RECORDED
+from unstall.profiles.gate.decision import PAIRS
+from unstall.profiles.gate.invariants import Invariants
 
 A, B = (Subject(label=name, kind="variant", text=name) for name in ("a", "b"))
 ASKED = Question(a="a", b="b", threshold=0.05)

@@ -8,15 +8,15 @@ import types
 import pytest
 
 import unstall
-from benchmarks.gate import processes
-from benchmarks.gate.processes import MeasureError, Setting, Subject, measure
-from benchmarks.gate.ratios import RATIOS
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
-from benchmarks.truth.gate import subject as planted_subject
-from benchmarks.truth.promises import GATE_PARTS
-from profiles.devices import CPU
 from tests.fakes import GateChildHere
+from unstall.benchmarks.gate import processes
+from unstall.benchmarks.gate.processes import MeasureError, Setting, Subject, measure
+from unstall.benchmarks.gate.ratios import RATIOS
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.child import ChildDied, ChildHung, JobRefused
+from unstall.benchmarks.truth.gate import subject as planted_subject
+from unstall.benchmarks.truth.promises import GATE_PARTS
+from unstall.profiles.devices import CPU
 
 pytestmark = pytest.mark.long
 
@@ -143,7 +143,7 @@ def test_what_is_not_the_revisions_own_code_is_no_measurement_of_it(project, tmp
 @pytest.mark.parametrize("package", [".", "src"])
 def test_a_module_of_the_checkout_is_not_the_revisions_wherever_it_lies(package, tmp_path, monkeypatch):
     """An editable install of the repository leads to the checkout, also where the user stands in another folder."""
-    from benchmarks.gate.child import _check_origin
+    from unstall.benchmarks.gate.child import _check_origin
 
     checkout, revision = tmp_path / "checkout", tmp_path / "revision"
     for top in (checkout, revision):
@@ -159,7 +159,7 @@ def test_a_module_of_the_checkout_is_not_the_revisions_wherever_it_lies(package,
         prefix=sys.prefix,
         base_prefix=sys.base_prefix,
     )
-    monkeypatch.setattr("benchmarks.gate.child.sys", loaded)
+    monkeypatch.setattr("unstall.benchmarks.gate.child.sys", loaded)
     subject = Subject(label="f", kind="function", text="bench_x:f", root=revision / "bench", revision=True)
     with pytest.raises(Refused, match="'planted_package' was loaded from .*, not from the revision"):
         _check_origin(subject, checkout / "bench")

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gate.report import CHECK, COMPARISONS
-from benchmarks.lab.show import _Kinds
-from profiles.report.document import DocumentError, LeftOut, load, write
 from tests.builders import (
     GATE_INVARIANTS,
     GATE_QUESTION,
@@ -17,6 +14,9 @@ from tests.builders import (
     gate_measurements,
 )
 from tests.checks import Page, assert_follows_from_its_file, tables_of
+from unstall.benchmarks.gate.report import CHECK, COMPARISONS
+from unstall.benchmarks.lab.show import _Kinds
+from unstall.profiles.report.document import DocumentError, LeftOut, load, write
 
 NAME = "mine:b\nagainst mine:a"
 FAILED = LeftOut(who=NAME, reason="mine:b: it died")

@@ -11,14 +11,14 @@ import time
 
 import pytest
 
-from benchmarks.gate import worktrees
-from benchmarks.gate.processes import Setting, Subject, measure
-from benchmarks.gate.worktrees import commit_of, holds_unstall, worktree
-from benchmarks.lab.options import UserError
-from pipeline.cache import cache_root
-from pipeline.commands.terminal import Stopped
-from profiles.devices import CPU
 from tests import PROJECT_ROOT
+from unstall.benchmarks.gate import worktrees
+from unstall.benchmarks.gate.processes import Setting, Subject, measure
+from unstall.benchmarks.gate.worktrees import commit_of, holds_unstall, worktree
+from unstall.benchmarks.lab.options import UserError
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.commands.terminal import Stopped
+from unstall.profiles.devices import CPU
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import time
 import psutil
 import pytest
 
-from benchmarks.lab import child as child_module
-from benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, images_timeout_s, kill_all
-from profiles.devices import CPU
 from tests.checks import have_ended, lives
+from unstall.benchmarks.lab import child as child_module
+from unstall.benchmarks.lab.child import Child, ChildDied, ChildHung, Home, JobRefused, images_timeout_s, kill_all
+from unstall.profiles.devices import CPU
 
 GONE_S = 10
 # Linux: a process that sets this becomes the parent of processes below it whose own parent has ended.

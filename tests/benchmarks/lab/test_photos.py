@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.lab import command
-from benchmarks.lab.options import UserError
-from benchmarks.service import servers
-from pipeline import VARIANTS, from_arrays
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.service import servers
+from unstall.pipeline import VARIANTS, from_arrays
 
 ARRAYS = from_arrays(np.zeros((40, 8, 8, 3), np.uint8), np.arange(40) % 2)
 REFUSED = r"^--data must be a folder of files, or generated:N\. Received: a copy\.$"

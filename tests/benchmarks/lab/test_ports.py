@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from benchmarks.lab.ports import free_port
+from unstall.benchmarks.lab.ports import free_port
 
 
 def test_a_free_port_can_be_listened_at():

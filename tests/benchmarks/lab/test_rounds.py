@@ -8,15 +8,15 @@ import random
 import numpy as np
 import pytest
 
-from benchmarks.lab import rounds
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.rounds import Group, Turn, run_round, window_images
-from benchmarks.lab.session import Job
-from pipeline.sources.arrays import from_arrays
-from pipeline.variants import VARIANTS
-from profiles.devices import CPU, Device
 from tests.fakes import MODEL_FACTS as MODEL
 from tests.fakes import FakeChild
+from unstall.benchmarks.lab import rounds
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.rounds import Group, Turn, run_round, window_images
+from unstall.benchmarks.lab.session import Job
+from unstall.pipeline.sources.arrays import from_arrays
+from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.devices import CPU, Device
 
 
 def opened_group(monkeypatch, tmp_path, *, cold):

@@ -18,33 +18,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from benchmarks.accuracy.__main__ import COMMAND as ACCURACY
-from benchmarks.augmentation.__main__ import COMMAND as AUGMENTATION
-from benchmarks.capacity.__main__ import COMMAND as CAPACITY
-from benchmarks.devices.__main__ import COMMAND as DEVICES
-from benchmarks.devices.__main__ import INFERENCE
-from benchmarks.gate.__main__ import CHECK as GATE_CHECK
-from benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
-from benchmarks.lab import command as lab_command
-from benchmarks.lab.command import Command, exit_code_of, run, run_plan
-from benchmarks.lab.options import UserError
-from benchmarks.peers.__main__ import COMMAND as PEERS
-from benchmarks.pipeline.__main__ import COMMAND as PIPELINE
-from benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
-from benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
-from benchmarks.scaling.__main__ import COMMAND as SCALING
-from benchmarks.scripts.__main__ import COMMAND as SCRIPTS
-from benchmarks.service.__main__ import FAULTS, LOCAL
-from benchmarks.trainers.__main__ import COMMAND as TRAINERS
-from benchmarks.truth.__main__ import COMMANDS as TRUTH
-from benchmarks.tune.__main__ import ADVICE, CHECK
-from benchmarks.tune.__main__ import SEARCH as TUNE
-from benchmarks.tune.check.samples import CheckSamples
-from benchmarks.tune.samples import SearchSamples
-from profiles.remedies import AS_WRITTEN, Trial
-from profiles.report import RESULTS, Document, LeftOut, load, write_results
-from profiles.report.show import main as show
-from profiles.text import Terminal
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
@@ -89,6 +62,33 @@ from tests.builders import (
     with_subject,
 )
 from tests.checks import Page, kind_of
+from unstall.benchmarks.accuracy.__main__ import COMMAND as ACCURACY
+from unstall.benchmarks.augmentation.__main__ import COMMAND as AUGMENTATION
+from unstall.benchmarks.capacity.__main__ import COMMAND as CAPACITY
+from unstall.benchmarks.devices.__main__ import COMMAND as DEVICES
+from unstall.benchmarks.devices.__main__ import INFERENCE
+from unstall.benchmarks.gate.__main__ import CHECK as GATE_CHECK
+from unstall.benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
+from unstall.benchmarks.lab import command as lab_command
+from unstall.benchmarks.lab.command import Command, exit_code_of, run, run_plan
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.peers.__main__ import COMMAND as PEERS
+from unstall.benchmarks.pipeline.__main__ import COMMAND as PIPELINE
+from unstall.benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
+from unstall.benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
+from unstall.benchmarks.scaling.__main__ import COMMAND as SCALING
+from unstall.benchmarks.scripts.__main__ import COMMAND as SCRIPTS
+from unstall.benchmarks.service.__main__ import FAULTS, LOCAL
+from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
+from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
+from unstall.benchmarks.tune.__main__ import ADVICE, CHECK
+from unstall.benchmarks.tune.__main__ import SEARCH as TUNE
+from unstall.benchmarks.tune.check.samples import CheckSamples
+from unstall.benchmarks.tune.samples import SearchSamples
+from unstall.profiles.remedies import AS_WRITTEN, Trial
+from unstall.profiles.report import RESULTS, Document, LeftOut, load, write_results
+from unstall.profiles.report.show import main as show
+from unstall.profiles.text import Terminal
 
 FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
 MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))

@@ -16,21 +16,21 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks.lab import session
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.session import Job, Session
-from pipeline.building import Loader
-from pipeline.sources.arrays import from_arrays
-from pipeline.sources.folder import from_folder
-from pipeline.variants import VARIANTS
-from profiles.devices import parse_device
-from profiles.machine.page_cache import PageCacheError, StorageRates, cached_ratio
-from profiles.measure.windows import Windows
-from profiles.results.result import summarise
-from profiles.results.subject import Subject
 from tests import PROJECT_ROOT
 from tests.checks import samples_of
 from tests.planted import IMAGES, Sleeper, a_batch, a_model, emulated, planted
+from unstall.benchmarks.lab import session
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.session import Job, Session
+from unstall.pipeline.building import Loader
+from unstall.pipeline.sources.arrays import from_arrays
+from unstall.pipeline.sources.folder import from_folder
+from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.devices import parse_device
+from unstall.profiles.machine.page_cache import PageCacheError, StorageRates, cached_ratio
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.results.result import summarise
+from unstall.profiles.results.subject import Subject
 
 STEPS = 20
 CPU = parse_device("cpu")

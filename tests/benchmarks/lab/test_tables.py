@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from benchmarks.lab.tables import Table, print_table
+from unstall.benchmarks.lab.tables import Table, print_table
 
 
 def test_names_that_are_too_long_are_folded_and_numbers_are_not():

@@ -27,35 +27,44 @@ import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks.lab.child import Child, JobRefused
-from benchmarks.lab.command import progress_bar
-from benchmarks.lab.options import UserError
-from benchmarks.lab.show import show
-from benchmarks.peers import __main__ as peers
-from benchmarks.peers import child as peer_child
-from benchmarks.peers import measure, processes, renditions, rounds
-from benchmarks.peers.catalogue import OURS, PARTS, PEERS, Peer, all_peers, our_peers, worker_choices, workers_text
-from benchmarks.peers.child import Identifier, Surveyor
-from benchmarks.peers.equal_work import differences, made_otherwise
-from benchmarks.peers.loaders import opencv, parts, work
-from benchmarks.peers.loaders.parts_tf_data import read_decode_warp_tf_data
-from benchmarks.peers.loaders.work import WORKS, AllEpochs, Endless, Job
-from benchmarks.peers.material import Material, make_material
-from benchmarks.peers.plan import parser, read_plan
-from benchmarks.peers.processes import Launcher, link_packages
-from benchmarks.peers.report import KIND
-from benchmarks.peers.results import PeersDocument, ratio_to
-from benchmarks.peers.rounds import PeerRun
-from pipeline.augmentation import Draw
-from pipeline.commands import Stopped
-from pipeline.sources.arrays import from_arrays
-from pipeline.sources.folder import from_folder
-from pipeline.stages.opencv_decode import OpenCVDecoder
-from pipeline.variants import VARIANTS
-from profiles.report import LeftOut, load, write
 from tests import PROJECT_ROOT
 from tests.builders import a_measured_peer, a_peer, a_peers_document, a_survey, an_identity
 from tests.checks import have_ended, lives, tables_of
+from unstall.benchmarks.lab.child import Child, JobRefused
+from unstall.benchmarks.lab.command import progress_bar
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.lab.show import show
+from unstall.benchmarks.peers import __main__ as peers
+from unstall.benchmarks.peers import child as peer_child
+from unstall.benchmarks.peers import measure, processes, renditions, rounds
+from unstall.benchmarks.peers.catalogue import (
+    OURS,
+    PARTS,
+    PEERS,
+    Peer,
+    all_peers,
+    our_peers,
+    worker_choices,
+    workers_text,
+)
+from unstall.benchmarks.peers.child import Identifier, Surveyor
+from unstall.benchmarks.peers.equal_work import differences, made_otherwise
+from unstall.benchmarks.peers.loaders import opencv, parts, work
+from unstall.benchmarks.peers.loaders.parts_tf_data import read_decode_warp_tf_data
+from unstall.benchmarks.peers.loaders.work import WORKS, AllEpochs, Endless, Job
+from unstall.benchmarks.peers.material import Material, make_material
+from unstall.benchmarks.peers.plan import parser, read_plan
+from unstall.benchmarks.peers.processes import Launcher, link_packages
+from unstall.benchmarks.peers.report import KIND
+from unstall.benchmarks.peers.results import PeersDocument, ratio_to
+from unstall.benchmarks.peers.rounds import PeerRun
+from unstall.pipeline.augmentation import Draw
+from unstall.pipeline.commands import Stopped
+from unstall.pipeline.sources.arrays import from_arrays
+from unstall.pipeline.sources.folder import from_folder
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder
+from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.report import LeftOut, load, write
 
 IMAGES = 100
 
@@ -63,7 +72,7 @@ IMAGES = 100
 PLANTED = """
 import os, threading, time
 import numpy as np
-from benchmarks.peers.loaders.work import AllEpochs, draw_crop
+from unstall.benchmarks.peers.loaders.work import AllEpochs, draw_crop
 
 
 class Planted:

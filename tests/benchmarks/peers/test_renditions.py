@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.peers.catalogue import all_peers
-from benchmarks.peers.loaders.work import WORKS, draw_affine, draw_crop
-from benchmarks.peers.renditions import Renditions
-from pipeline.sources.folder import from_folder
+from unstall.benchmarks.peers.catalogue import all_peers
+from unstall.benchmarks.peers.loaders.work import WORKS, draw_affine, draw_crop
+from unstall.benchmarks.peers.renditions import Renditions
+from unstall.pipeline.sources.folder import from_folder
 
 PHOTOS = 12
 # The margin between the right way and the next, of 255: with less, noise of a decoder could decide.

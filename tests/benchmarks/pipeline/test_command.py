@@ -14,11 +14,11 @@ import sys
 import psutil
 import pytest
 
-from benchmarks.lab import command as lab_command
-from benchmarks.pipeline import __main__ as pipeline
 from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
 from tests.checks import samples_of
+from unstall.benchmarks.lab import command as lab_command
+from unstall.benchmarks.pipeline import __main__ as pipeline
 
 pytestmark = pytest.mark.long
 
@@ -26,8 +26,8 @@ QUICK = ["--rounds", "2", "--batch-size", "4", "--device", "cpu,emulated:400", "
 
 _WITH_SHORT_WINDOWS = """
 import sys
-from benchmarks.lab import child
-from benchmarks.pipeline import __main__ as pipeline
+from unstall.benchmarks.lab import child
+from unstall.benchmarks.pipeline import __main__ as pipeline
 
 start = child.Child.__init__
 
@@ -260,7 +260,7 @@ def test_a_stopped_run_writes_what_it_has_and_leaves_no_process(photos, tmp_path
 
 _SAYS_WHEN_A_ROUND_IS_DONE = """
 import sys
-from benchmarks.pipeline import __main__ as pipeline, measure
+from unstall.benchmarks.pipeline import __main__ as pipeline, measure
 
 run_round = measure.run_round
 
@@ -277,7 +277,7 @@ sys.exit(pipeline.main(sys.argv[1:]))
 
 def test_the_list_of_names_comes_without_tensorflow():
     code = (
-        "import sys; from benchmarks.pipeline import __main__ as pipeline\npipeline.main(['--list'])\n"
+        "import sys; from unstall.benchmarks.pipeline import __main__ as pipeline\npipeline.main(['--list'])\n"
         "print([name for name in ('tensorflow', 'keras', 'scipy.stats') if name in sys.modules])"
     )
     done = subprocess.run(

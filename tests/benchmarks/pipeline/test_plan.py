@@ -8,15 +8,15 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.accuracy import __main__ as accuracy
-from benchmarks.lab.options import UserError, config_from_file
-from benchmarks.pipeline.measure import Run
-from benchmarks.pipeline.plan import parser, read_plan
-from benchmarks.train import __main__ as train
-from pipeline import from_folder
-from pipeline.config import config_to_toml
-from pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH, VARIANTS
-from profiles.devices import CPU, Device
+from unstall.benchmarks.accuracy import __main__ as accuracy
+from unstall.benchmarks.lab.options import UserError, config_from_file
+from unstall.benchmarks.pipeline.measure import Run
+from unstall.benchmarks.pipeline.plan import parser, read_plan
+from unstall.benchmarks.train import __main__ as train
+from unstall.pipeline import from_folder
+from unstall.pipeline.config import config_to_toml
+from unstall.pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH, VARIANTS
+from unstall.profiles.devices import CPU, Device
 
 
 def read(tmp_path, *words):

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.scaleout import child
-from benchmarks.scaleout.child import cut_costs, legal_cuts
-from benchmarks.scaleout.samples import CutCosts
-from pipeline import VARIANTS, from_folder
+from unstall.benchmarks.scaleout import child
+from unstall.benchmarks.scaleout.child import cut_costs, legal_cuts
+from unstall.benchmarks.scaleout.samples import CutCosts
+from unstall.pipeline import VARIANTS, from_folder
 
 CONFIG = replace(VARIANTS["tf-data-autotune"], batch_size=16)
 

@@ -7,16 +7,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from benchmarks.capacity.__main__ import COMMAND as CAPACITY
-from benchmarks.lab import command
-from benchmarks.lab import run as lab_run
-from benchmarks.lab.child import ChildDied
-from benchmarks.lab.options import UserError
-from benchmarks.scaleout import measure
-from benchmarks.scaleout.__main__ import CHECK
-from benchmarks.scaleout.plan import Plan
-from pipeline import from_folder
-from profiles.report import LeftOut
 from tests.builders import (
     a_capacity_document,
     a_costs,
@@ -25,6 +15,16 @@ from tests.builders import (
     a_scaleout_document,
 )
 from tests.checks import kind_of
+from unstall.benchmarks.capacity.__main__ import COMMAND as CAPACITY
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.lab import run as lab_run
+from unstall.benchmarks.lab.child import ChildDied
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.scaleout import measure
+from unstall.benchmarks.scaleout.__main__ import CHECK
+from unstall.benchmarks.scaleout.plan import Plan
+from unstall.pipeline import from_folder
+from unstall.profiles.report import LeftOut
 
 
 class FakeChild:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scaleout import model
-from benchmarks.scaleout.model import LIMITS, PAYLOAD_RATIO, Hosts
 from tests.builders import CUTS, a_costs
+from unstall.benchmarks.scaleout import model
+from unstall.benchmarks.scaleout.model import LIMITS, PAYLOAD_RATIO, Hosts
 
 
 def hosts(**changes: float | None) -> Hosts:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lab.options import UserError
-from benchmarks.scaleout.check.plan import LOOPBACK_POOLS, POOLS, CheckPlan
-from benchmarks.scaleout.parser import VARIANT, parser
-from benchmarks.scaleout.plan import Plan, read_plan
-from pipeline import VARIANTS
-from pipeline.config import config_to_toml
-from profiles.provenance import usable_cores
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.scaleout.check.plan import LOOPBACK_POOLS, POOLS, CheckPlan
+from unstall.benchmarks.scaleout.parser import VARIANT, parser
+from unstall.benchmarks.scaleout.plan import Plan, read_plan
+from unstall.pipeline import VARIANTS
+from unstall.pipeline.config import config_to_toml
+from unstall.profiles.provenance import usable_cores
 
 
 def planned(*words: str) -> Plan | CheckPlan:

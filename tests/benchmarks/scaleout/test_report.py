@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from benchmarks.scaleout.model import LIMITS, Hosts
-from benchmarks.scaleout.report import KIND, counted, rate_text
 from tests.builders import CUTS, a_costs, a_scaleout_document
 from tests.checks import Page, printed, said_of
+from unstall.benchmarks.scaleout.model import LIMITS, Hosts
+from unstall.benchmarks.scaleout.report import KIND, counted, rate_text
 
 PRINTED = """
 cats-dogs-64 on emulated:1000, batches of 10; trainer with 1 core, workers with

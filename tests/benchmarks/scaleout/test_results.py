@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from benchmarks.scaleout.model import MOST_WORKERS, Hosts
-from benchmarks.scaleout.results import Results, derive
 from tests.builders import CUTS, a_costs, a_scaleout_document
+from unstall.benchmarks.scaleout.model import MOST_WORKERS, Hosts
+from unstall.benchmarks.scaleout.results import Results, derive
 
 HOSTS = Hosts(worker_cores=1.0, trainer_cores=1.0, worker_price=0.25, trainer_price=1.0)
 

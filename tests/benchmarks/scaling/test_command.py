@@ -16,21 +16,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.command import run_plan
-from benchmarks.lab.options import UserError
-from benchmarks.scaling import __main__ as scaling
-from benchmarks.scaling import lists, measure
-from benchmarks.scaling.child import extent
-from benchmarks.scaling.findings import EXPECTATIONS, NEGLIGIBLE, Series, checks, find, series_of
-from benchmarks.scaling.lists import copy_photos, link_files
-from benchmarks.scaling.measure import core_order
-from benchmarks.scaling.plan import AXES, FIGURES, Plan, PointResult, cores_up_to, files_up_to
-from benchmarks.scaling.report import KIND, derive
-from pipeline.commands.terminal import Stopped
-from pipeline.sources.folder import from_folder
-from pipeline.variants import VARIANTS
-from profiles.report import load, write
 from tests.builders import ONE_VARIANT, a_scaling_document
 from tests.builders import a_measurement as measurement
 from tests.builders import a_scaling_plan as plan
@@ -38,6 +23,21 @@ from tests.builders import a_scaling_sample as sample
 from tests.builders import scaling_rows_of as rows_of
 from tests.checks import Page, assert_harmless, tables_of
 from tests.fakes import FakePlaceChild as FakeChild
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.command import run_plan
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.scaling import __main__ as scaling
+from unstall.benchmarks.scaling import lists, measure
+from unstall.benchmarks.scaling.child import extent
+from unstall.benchmarks.scaling.findings import EXPECTATIONS, NEGLIGIBLE, Series, checks, find, series_of
+from unstall.benchmarks.scaling.lists import copy_photos, link_files
+from unstall.benchmarks.scaling.measure import core_order
+from unstall.benchmarks.scaling.plan import AXES, FIGURES, Plan, PointResult, cores_up_to, files_up_to
+from unstall.benchmarks.scaling.report import KIND, derive
+from unstall.pipeline.commands.terminal import Stopped
+from unstall.pipeline.sources.folder import from_folder
+from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.report import load, write
 
 FILES = (1_000, 10_000, 100_000)
 

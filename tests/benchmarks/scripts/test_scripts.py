@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scripts.__main__ import main
-from benchmarks.scripts.report import HEADINGS, cells
-from benchmarks.scripts.results import Result, derive, without_times
 from tests.builders import a_scripts_document
 from tests.checks import have_ended
 from tests.planted import planted
+from unstall.benchmarks.scripts.__main__ import main
+from unstall.benchmarks.scripts.report import HEADINGS, cells
+from unstall.benchmarks.scripts.results import Result, derive, without_times
 
 SLEEPS = """
 import time

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.service.child import sent_bytes
-from pipeline import VARIANTS, from_folder
+from unstall.benchmarks.service.child import sent_bytes
+from unstall.pipeline import VARIANTS, from_folder
 
 
 def test_what_a_worker_sends_of_an_image_is_its_file_or_its_pixels_and_its_label(photos):

@@ -8,12 +8,12 @@ import os
 import pytest
 from rich.console import Console
 
-from benchmarks.lab import child, command
-from benchmarks.lab import run as lab_run
-from benchmarks.service import measure
-from benchmarks.service.plan import Plan
-from pipeline import from_folder
 from tests.builders import a_measured_service, a_service_document, a_worker_window
+from unstall.benchmarks.lab import child, command
+from unstall.benchmarks.lab import run as lab_run
+from unstall.benchmarks.service import measure
+from unstall.benchmarks.service.plan import Plan
+from unstall.pipeline import from_folder
 
 WORKERS = tuple(a_worker_window(f"{host}:7", 1000) for host in (os.uname().nodename, "another"))
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lab.options import UserError
-from benchmarks.service import __main__ as service
-from benchmarks.service.faults.plan import CASES, KINDS, MOMENTS, OURS, POLICIES, FaultsPlan
-from benchmarks.service.parser import VARIANT, parser
-from benchmarks.service.plan import Plan, ServerPlan, read_plan, read_server
-from pipeline import VARIANTS
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.service import __main__ as service
+from unstall.benchmarks.service.faults.plan import CASES, KINDS, MOMENTS, OURS, POLICIES, FaultsPlan
+from unstall.benchmarks.service.parser import VARIANT, parser
+from unstall.benchmarks.service.plan import Plan, ServerPlan, read_plan, read_server
+from unstall.pipeline import VARIANTS
 
 WORKER = ("worker", "--dispatcher", "localhost:5050")
 

@@ -6,10 +6,6 @@ import dataclasses
 
 import pytest
 
-from benchmarks.service.faults.report import KIND as FAULTS
-from benchmarks.service.report import KIND as LOCAL
-from benchmarks.service.results import CAUSES
-from profiles.report import LeftOut
 from tests.builders import (
     a_fault_sample,
     a_faults_document,
@@ -18,6 +14,10 @@ from tests.builders import (
     a_worker_window,
 )
 from tests.checks import printed
+from unstall.benchmarks.service.faults.report import KIND as FAULTS
+from unstall.benchmarks.service.report import KIND as LOCAL
+from unstall.benchmarks.service.results import CAUSES
+from unstall.profiles.report import LeftOut
 
 
 def sentence_in(text: str) -> str:

@@ -6,10 +6,6 @@ import dataclasses
 
 import pytest
 
-from benchmarks.service.faults.plan import KINDS, MOMENTS, OURS, POLICIES
-from benchmarks.service.faults.results import LONGEST_WAIT_S
-from benchmarks.service.faults.results import derive as derive_faults
-from benchmarks.service.results import CAUSES, ServiceResult, cause_of, derive
 from tests.builders import (
     a_fault_sample,
     a_faults_document,
@@ -17,6 +13,10 @@ from tests.builders import (
     a_service_document,
     a_worker_window,
 )
+from unstall.benchmarks.service.faults.plan import KINDS, MOMENTS, OURS, POLICIES
+from unstall.benchmarks.service.faults.results import LONGEST_WAIT_S
+from unstall.benchmarks.service.faults.results import derive as derive_faults
+from unstall.benchmarks.service.results import CAUSES, ServiceResult, cause_of, derive
 
 # Signs of a service in which nothing is full and workers idle.
 IDLE = {

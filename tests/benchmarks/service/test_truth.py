@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks.lab.ports import free_port
-from benchmarks.service.child import ServiceSession
-from benchmarks.service.faults.relay import Relay
-from benchmarks.service.plan import Asked
-from benchmarks.service.results import ServiceResult, derive
-from benchmarks.service.samples import Measurements
-from pipeline import VARIANTS, from_folder
-from pipeline.address import Address, Place
-from pipeline.service import server
-from pipeline.service.local import WorkerProcess
-from pipeline.service.worker import order_for
-from pipeline.sources.source import ImageSource
 from tests.builders import a_service_document
 from tests.planted import planted
+from unstall.benchmarks.lab.ports import free_port
+from unstall.benchmarks.service.child import ServiceSession
+from unstall.benchmarks.service.faults.relay import Relay
+from unstall.benchmarks.service.plan import Asked
+from unstall.benchmarks.service.results import ServiceResult, derive
+from unstall.benchmarks.service.samples import Measurements
+from unstall.pipeline import VARIANTS, from_folder
+from unstall.pipeline.address import Address, Place
+from unstall.pipeline.service import server
+from unstall.pipeline.service.local import WorkerProcess
+from unstall.pipeline.service.worker import order_for
+from unstall.pipeline.sources.source import ImageSource
 
 pytestmark = pytest.mark.long
 

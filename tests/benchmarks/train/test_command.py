@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import models
-from benchmarks.lab.command import progress_bar
-from benchmarks.lab.photos import held_out, open_splits
-from benchmarks.lab.training import DivergedError, Evaluation, antialiases, classes_of, train, without_draws
-from benchmarks.train import __main__ as command
-from benchmarks.train import session
-from benchmarks.train.plan import parser, read_plan
-from models import __main__ as models_command
-from models.saved import open_finished
-from pipeline import NoSplit, SourceError, from_arrays, from_folder
-from pipeline.config import config_to_toml
-from pipeline.variants import BASELINE, VARIANTS
 from tests.bad_files import CONTENTS
 from tests.checks import assert_gone, children, passes_on_jax
+from unstall import models
+from unstall.benchmarks.lab.command import progress_bar
+from unstall.benchmarks.lab.photos import held_out, open_splits
+from unstall.benchmarks.lab.training import DivergedError, Evaluation, antialiases, classes_of, train, without_draws
+from unstall.benchmarks.train import __main__ as command
+from unstall.benchmarks.train import session
+from unstall.benchmarks.train.plan import parser, read_plan
+from unstall.models import __main__ as models_command
+from unstall.models.saved import open_finished
+from unstall.pipeline import NoSplit, SourceError, from_arrays, from_folder
+from unstall.pipeline.config import config_to_toml
+from unstall.pipeline.variants import BASELINE, VARIANTS
 
 QUIET = Console(quiet=True)
 TUNED = VARIANTS["tf-data-composed"]
@@ -121,14 +121,15 @@ def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, m
         raise SourceError(f"{name} cannot be exported")
 
     whole = dataclasses.replace(source, kind="tfds")
-    monkeypatch.setattr("benchmarks.lab.photos.read_source", lambda *_, **__: whole)
+    monkeypatch.setattr("unstall.benchmarks.lab.photos.read_source", lambda *_, **__: whole)
     monkeypatch.setattr(
-        "benchmarks.lab.photos.from_tfds", lambda name, split, skip_list: {"mnist/test": source}[f"{name}/{split}"]
+        "unstall.benchmarks.lab.photos.from_tfds",
+        lambda name, split, skip_list: {"mnist/test": source}[f"{name}/{split}"],
     )
     assert (opened("tfds:mnist").test, opened("tfds:mnist").how) == (source, "its split test")
-    monkeypatch.setattr("benchmarks.lab.photos.from_tfds", no_split)
+    monkeypatch.setattr("unstall.benchmarks.lab.photos.from_tfds", no_split)
     assert opened("tfds:cats_vs_dogs").how.startswith("held out: 20%")
-    monkeypatch.setattr("benchmarks.lab.photos.from_tfds", no_room)
+    monkeypatch.setattr("unstall.benchmarks.lab.photos.from_tfds", no_room)
     with pytest.raises(SourceError, match="mnist cannot be exported"):
         opened("tfds:mnist")
 
@@ -161,7 +162,7 @@ def test_an_evaluation_counts_every_photo_once_and_in_order(source, name):
 
 
 def test_what_memory_does_not_hold_is_read_again(source, monkeypatch):
-    monkeypatch.setattr("benchmarks.lab.training._HELD_BYTES", 0)
+    monkeypatch.setattr("unstall.benchmarks.lab.training._HELD_BYTES", 0)
     evaluation = Evaluation(a_network(), source, small(TUNED))
     assert np.array_equal(evaluation.correct(), evaluation.correct())
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import tensorflow as tf
 
-from benchmarks.trainers.auto_shard import asked_of_tensorflow
-from benchmarks.trainers.counting import Counter, counted
-from benchmarks.trainers.samples import AutoShard
-from pipeline import VARIANTS, build, from_folder
-from pipeline.stages import read
-from profiles import clock
+from unstall.benchmarks.trainers.auto_shard import asked_of_tensorflow
+from unstall.benchmarks.trainers.counting import Counter, counted
+from unstall.benchmarks.trainers.samples import AutoShard
+from unstall.pipeline import VARIANTS, build, from_folder
+from unstall.pipeline.stages import read
+from unstall.profiles import clock
 
 BATCH = 4
 

@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
-from benchmarks.lab import child as lab_child
-from benchmarks.lab import command
-from benchmarks.lab.child import ChildDied, ChildHung, JobRefused
-from benchmarks.lab.options import UserError
-from benchmarks.trainers import measure, processes
-from benchmarks.trainers.measure import Run
-from benchmarks.trainers.place import Place
-from benchmarks.trainers.plan import Plan
-from benchmarks.trainers.processes import Trainers, TrainersFailed
-from pipeline import from_folder
 from tests.builders import a_measured_trainers, a_process_epoch, a_trainers_document
+from unstall.benchmarks.lab import child as lab_child
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.lab.child import ChildDied, ChildHung, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.trainers import measure, processes
+from unstall.benchmarks.trainers.measure import Run
+from unstall.benchmarks.trainers.place import Place
+from unstall.benchmarks.trainers.plan import Plan
+from unstall.benchmarks.trainers.processes import Trainers, TrainersFailed
+from unstall.pipeline import from_folder
 
 KILLED = "the process was killed; most likely the machine ran out of memory"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lab.options import UserError
-from benchmarks.trainers.place import Place, environment_of
-from benchmarks.trainers.plan import VARIANT, Plan, Planted, parser, read_plan
-from benchmarks.trainers.subjects import SUBJECTS
-from pipeline import VARIANTS
-from pipeline.config import config_to_toml
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.trainers.place import Place, environment_of
+from unstall.benchmarks.trainers.plan import VARIANT, Plan, Planted, parser, read_plan
+from unstall.benchmarks.trainers.subjects import SUBJECTS
+from unstall.pipeline import VARIANTS
+from unstall.pipeline.config import config_to_toml
 
 
 def a_plan(*words: str) -> Plan:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.trainers.plan import Planted
-from benchmarks.trainers.report import KIND
-from benchmarks.trainers.samples import AutoShard
-from profiles.report import LeftOut
 from tests.builders import MS, a_measured_trainers, a_process_epoch, a_trainers_document
 from tests.checks import printed, said_of
+from unstall.benchmarks.trainers.plan import Planted
+from unstall.benchmarks.trainers.report import KIND
+from unstall.benchmarks.trainers.samples import AutoShard
+from unstall.profiles.report import LeftOut
 
 AUTO = AutoShard(policy="AUTO", by_files=False, hosts=2, decoded=40, served=20)
 

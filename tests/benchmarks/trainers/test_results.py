@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.trainers.results import CAUSES, derive, straggler_of
-from benchmarks.trainers.samples import MeasuredTrainers, ProcessEpoch
 from tests.builders import MS, a_measured_trainers, a_process_epoch, a_trainers_document
+from unstall.benchmarks.trainers.results import CAUSES, derive, straggler_of
+from unstall.benchmarks.trainers.samples import MeasuredTrainers, ProcessEpoch
 
 
 def rounds_of(*epochs: ProcessEpoch, rounds: int = 3) -> list[list[ProcessEpoch]]:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from benchmarks.lab import command
-from benchmarks.trainers.measure import Run
-from benchmarks.trainers.plan import Plan, Planted
-from benchmarks.trainers.results import TrainersResult, derive
-from pipeline import open_source
 from tests.builders import a_measured_trainers, a_trainers_document
 from tests.planted import planted
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.trainers.measure import Run
+from unstall.benchmarks.trainers.plan import Plan, Planted
+from unstall.benchmarks.trainers.results import TrainersResult, derive
+from unstall.pipeline import open_source
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("jax")]
 # A network whose steps take next to nothing.

@@ -8,15 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.lab.options import UserError
-from benchmarks.truth import attributers
-from benchmarks.truth.plan import Plan, parser, read
-from benchmarks.truth.report import KIND
-from benchmarks.truth.results import derive
-from benchmarks.truth.samples import Figure, Group
-from profiles.text import Terminal
 from tests.builders import TRACEML_PAIRS, a_truth_document
 from tests.planted import planted
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.truth import attributers
+from unstall.benchmarks.truth.plan import Plan, parser, read
+from unstall.benchmarks.truth.report import KIND
+from unstall.benchmarks.truth.results import derive
+from unstall.benchmarks.truth.samples import Figure, Group
+from unstall.profiles.text import Terminal
 
 
 def shares(**measured: tuple[float, ...]) -> Group:

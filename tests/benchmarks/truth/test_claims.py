@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lab.command import devices_here
-from benchmarks.truth.promises import LEAST_REPEATS, LOOPS, ON_GPU, PLANTED
 from tests import PROJECT_ROOT
 from tests.checks import with_gpus
+from unstall.benchmarks.lab.command import devices_here
+from unstall.benchmarks.truth.promises import LEAST_REPEATS, LOOPS, ON_GPU, PLANTED
 
 pytestmark = pytest.mark.claims
 _HAS_GPU = any(device.kind == "gpu" for device in devices_here())

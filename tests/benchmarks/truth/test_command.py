@@ -10,18 +10,18 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from benchmarks.lab.show import _Kinds
-from benchmarks.truth import groups, watching
-from benchmarks.truth import photos as photos_part
-from benchmarks.truth.__main__ import COMMANDS, main
-from benchmarks.truth.plan import PARTS, part_of
-from benchmarks.truth.promises import DECODERS, TIMES_MS, Bound
-from benchmarks.truth.report import KIND
-from benchmarks.truth.results import PLAIN, derive
-from benchmarks.truth.samples import Attempt, Case, Figure, Group
-from profiles.report import load
 from tests.builders import TRACEML_PAIRS, a_counting_group, a_document, a_truth_document
 from tests.checks import assert_follows_from_its_file, tables_of
+from unstall.benchmarks.lab.show import _Kinds
+from unstall.benchmarks.truth import groups, watching
+from unstall.benchmarks.truth import photos as photos_part
+from unstall.benchmarks.truth.__main__ import COMMANDS, main
+from unstall.benchmarks.truth.plan import PARTS, part_of
+from unstall.benchmarks.truth.promises import DECODERS, TIMES_MS, Bound
+from unstall.benchmarks.truth.report import KIND
+from unstall.benchmarks.truth.results import PLAIN, derive
+from unstall.benchmarks.truth.samples import Attempt, Case, Figure, Group
+from unstall.profiles.report import load
 
 
 def a_grid(name: str, cells: int, share_off: float = 1.0, rate: float = 101.0) -> Group:

@@ -8,17 +8,17 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.gate import processes
-from benchmarks.gate.samples import Process
-from benchmarks.lab.show import show
-from benchmarks.truth import gate, gate_faults
-from benchmarks.truth.__main__ import main
-from benchmarks.truth.gate_faults import Fault, faults
-from benchmarks.truth.promises import GATE_PARTS
-from benchmarks.truth.report import KIND
-from pipeline.commands.terminal import Stopped
-from profiles.report import load, write
 from tests.builders import a_counting_group, a_truth_document
+from unstall.benchmarks.gate import processes
+from unstall.benchmarks.gate.samples import Process
+from unstall.benchmarks.lab.show import show
+from unstall.benchmarks.truth import gate, gate_faults
+from unstall.benchmarks.truth.__main__ import main
+from unstall.benchmarks.truth.gate_faults import Fault, faults
+from unstall.benchmarks.truth.promises import GATE_PARTS
+from unstall.benchmarks.truth.report import KIND
+from unstall.pipeline.commands.terminal import Stopped
+from unstall.profiles.report import load, write
 
 
 @pytest.fixture

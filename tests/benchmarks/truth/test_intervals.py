@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.truth.__main__ import main
-from benchmarks.truth.coverage import coverage, covered, half_widths
-from benchmarks.truth.gate_simulated import NOISE
-from benchmarks.truth.report import KIND
-from benchmarks.truth.results import derive
-from benchmarks.truth.samples import Figure, Group
-from profiles.devices import parse_device
-from profiles.results.attribution import attribute
-from profiles.statistics import ratio_interval
-from profiles.text import Terminal
 from tests.builders import a_sample, a_truth_document
+from unstall.benchmarks.truth.__main__ import main
+from unstall.benchmarks.truth.coverage import coverage, covered, half_widths
+from unstall.benchmarks.truth.gate_simulated import NOISE
+from unstall.benchmarks.truth.report import KIND
+from unstall.benchmarks.truth.results import derive
+from unstall.benchmarks.truth.samples import Figure, Group
+from unstall.profiles.devices import parse_device
+from unstall.profiles.results.attribution import attribute
+from unstall.profiles.statistics import ratio_interval
+from unstall.profiles.text import Terminal
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 10])

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.truth import verdicts
-from benchmarks.truth.promises import LEAST_RIGHT_RATIO
-from benchmarks.truth.report import KIND
-from benchmarks.truth.results import PLAIN, derive, loading_of
-from benchmarks.truth.samples import Attempt, Case, Group
-from profiles.text import Terminal
 from tests.builders import a_truth_document
+from unstall.benchmarks.truth import verdicts
+from unstall.benchmarks.truth.promises import LEAST_RIGHT_RATIO
+from unstall.benchmarks.truth.report import KIND
+from unstall.benchmarks.truth.results import PLAIN, derive, loading_of
+from unstall.benchmarks.truth.samples import Attempt, Case, Group
+from unstall.profiles.text import Terminal
 
 QUIET, BESIDE = LEAST_RIGHT_RATIO
 # By plain runs, 35 % of an epoch is loading.

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from benchmarks.lab.show import _Kinds
-from benchmarks.truth.__main__ import main
-from benchmarks.truth.results import derive
-from benchmarks.truth.watching import _epoch_ns
-from profiles.report import load
-from profiles.script.monitor import StallMonitor
-from profiles.statistics import median
 from tests.planted import a_batch, a_model, as_written, planted
+from unstall.benchmarks.lab.show import _Kinds
+from unstall.benchmarks.truth.__main__ import main
+from unstall.benchmarks.truth.results import derive
+from unstall.benchmarks.truth.watching import _epoch_ns
+from unstall.profiles.report import load
+from unstall.profiles.script.monitor import StallMonitor
+from unstall.profiles.statistics import median
 
 STEPS, PAIRS = 40, 12
 # 1 % of a training step of cats-dogs-64, which took 119 ms on a machine with 2 cores: 32 images at 269 a second.

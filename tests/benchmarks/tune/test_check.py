@@ -9,17 +9,17 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from benchmarks.lab.options import UserError
-from benchmarks.tune.__main__ import CHECK
-from benchmarks.tune.check import measure
-from benchmarks.tune.check.report import KIND
-from benchmarks.tune.check.results import Checked, Rate, Results, derive
-from benchmarks.tune.plan import TARGETS, CheckPlan, Target, parser, read_check
-from pipeline import from_folder
-from pipeline.cost_model import Consumer, StageCost
-from profiles.devices import CPU
 from tests.builders import CHECKED_COSTS, a_check_document, a_measured_pipeline, a_search_document, samples_at
 from tests.checks import assert_follows_from_its_file
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.tune.__main__ import CHECK
+from unstall.benchmarks.tune.check import measure
+from unstall.benchmarks.tune.check.report import KIND
+from unstall.benchmarks.tune.check.results import Checked, Rate, Results, derive
+from unstall.benchmarks.tune.plan import TARGETS, CheckPlan, Target, parser, read_check
+from unstall.pipeline import from_folder
+from unstall.pipeline.cost_model import Consumer, StageCost
+from unstall.profiles.devices import CPU
 
 RATE = Rate(whole=90.0, steady=100.0, predicted=111.0, off=(1.11, None))
 CHOSEN, BEST = "full, tf_ops a element, 2 calls, prefetch 2", "scaled, composed, 2 calls, prefetch 2"

@@ -16,16 +16,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks.lab import rounds
-from benchmarks.lab.session import Job
-from benchmarks.lab.show import show
-from benchmarks.tune import __main__ as tune
-from benchmarks.tune import measure, report
-from benchmarks.tune.check.measure import small_space
-from benchmarks.tune.exactness import Exactness
-from benchmarks.tune.plan import size_bytes
-from benchmarks.tune.report import KIND
-from benchmarks.tune.results import (
+from tests.builders import BARS as MEASURED_BARS
+from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_sample, a_search_document, samples_at
+from tests.builders import TUNED_BASE as BASE
+from tests.checks import assert_follows_from_its_file
+from tests.fakes import FakeChild, FakeGroup
+from unstall.benchmarks.lab import rounds
+from unstall.benchmarks.lab.session import Job
+from unstall.benchmarks.lab.show import show
+from unstall.benchmarks.tune import __main__ as tune
+from unstall.benchmarks.tune import measure, report
+from unstall.benchmarks.tune.check.measure import small_space
+from unstall.benchmarks.tune.exactness import Exactness
+from unstall.benchmarks.tune.plan import size_bytes
+from unstall.benchmarks.tune.report import KIND
+from unstall.benchmarks.tune.results import (
     AUTOTUNE,
     HEURISTIC,
     NAIVE,
@@ -38,18 +43,13 @@ from benchmarks.tune.results import (
     settle,
     undecided,
 )
-from benchmarks.tune.samples import Subject
-from benchmarks.tune.search import Tuner, _bars, _place
-from pipeline.config import CHOICES, PipelineConfig, config_from_toml
-from pipeline.cost_model import Consumer, StageCost, StageKey, predict
-from pipeline.errors import ExportError, WriteError
-from profiles.devices import Device
-from profiles.report.document import load
-from tests.builders import BARS as MEASURED_BARS
-from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_sample, a_search_document, samples_at
-from tests.builders import TUNED_BASE as BASE
-from tests.checks import assert_follows_from_its_file
-from tests.fakes import FakeChild, FakeGroup
+from unstall.benchmarks.tune.samples import Subject
+from unstall.benchmarks.tune.search import Tuner, _bars, _place
+from unstall.pipeline.config import CHOICES, PipelineConfig, config_from_toml
+from unstall.pipeline.cost_model import Consumer, StageCost, StageKey, predict
+from unstall.pipeline.errors import ExportError, WriteError
+from unstall.profiles.devices import Device
+from unstall.profiles.report.document import load
 
 IMAGES = 2000
 BARS = rates_of_subjects(MEASURED_BARS, IMAGES)

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.tune import costs
-from benchmarks.tune.costs import StageCosts, measure_costs
-from models import open_model
-from pipeline import PipelineConfig, from_folder
-from pipeline.cost_model import StageCost
-from pipeline.stages import read
-from profiles.devices import parse_device
-from profiles.measure.windows import Windows
+from unstall.benchmarks.tune import costs
+from unstall.benchmarks.tune.costs import StageCosts, measure_costs
+from unstall.models import open_model
+from unstall.pipeline import PipelineConfig, from_folder
+from unstall.pipeline.cost_model import StageCost
+from unstall.pipeline.stages import read
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure.windows import Windows
 
 CONFIG = PipelineConfig(image_size=(64, 64), batch_size=8)
 KEYS = [

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.tune.exactness import Exactness, allowed, compare
+from unstall.benchmarks.tune.exactness import Exactness, allowed, compare
 
 BLACK = np.zeros((4, 8, 8, 3), np.uint8)
 

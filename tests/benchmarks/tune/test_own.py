@@ -16,24 +16,24 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
-from benchmarks.lab.backend import Refused
-from benchmarks.lab.command import progress_bar
-from benchmarks.tune.own import child as own_child
-from benchmarks.tune.own import measure as own_measure
-from benchmarks.tune.own.child import UserPipeline, call
-from benchmarks.tune.own.report import KIND, derive
-from benchmarks.tune.plan import AdvicePlan
-from pipeline.commands import Stopped
-from profiles.devices import parse_device
-from profiles.measure.windows import Windows
-from profiles.provenance import usable_cores
-from profiles.remedies import AS_WRITTEN, Edit, Trial, Untried, gains_of, turns
-from profiles.remedies.room import Room
-from profiles.report.document import LeftOut
-from profiles.stages.places import Place
 from tests.builders import a_trial, an_advice_document, samples_at
 from tests.checks import assert_follows_from_its_file
 from tests.planted import planted
+from unstall.benchmarks.lab.backend import Refused
+from unstall.benchmarks.lab.command import progress_bar
+from unstall.benchmarks.tune.own import child as own_child
+from unstall.benchmarks.tune.own import measure as own_measure
+from unstall.benchmarks.tune.own.child import UserPipeline, call
+from unstall.benchmarks.tune.own.report import KIND, derive
+from unstall.benchmarks.tune.plan import AdvicePlan
+from unstall.pipeline.commands import Stopped
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.provenance import usable_cores
+from unstall.profiles.remedies import AS_WRITTEN, Edit, Trial, Untried, gains_of, turns
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.report.document import LeftOut
+from unstall.profiles.stages.places import Place
 
 IMAGES, BATCH = 96, 8
 # Calls at once of a parallel map, as many as the advice takes.
@@ -98,7 +98,7 @@ def test_a_long_epoch_is_measured_in_part(windows, briefly):
 
 
 def test_an_epoch_whose_length_is_not_found_is_noted(windows, briefly, monkeypatch):
-    monkeypatch.setattr("profiles.remedies.tf_part._COUNT_S", 0.0)
+    monkeypatch.setattr("unstall.profiles.remedies.tf_part._COUNT_S", 0.0)
     trial = advised(plain().unbatch().batch(BATCH), windows)
     assert trial.epoch_images is None
     assert trial.notes[0].startswith("The length of an epoch was not found: ")

@@ -9,11 +9,11 @@ import time
 import pytest
 from PIL import Image
 
-from pipeline import open_source
-from pipeline.commands import materialize
-from pipeline.commands.terminal import Noise, Stopped, decoders_unheard, signals
 from tests import PROJECT_ROOT, bad_files
 from tests.checks import run_python
+from unstall.pipeline import open_source
+from unstall.pipeline.commands import materialize
+from unstall.pipeline.commands.terminal import Noise, Stopped, decoders_unheard, signals
 
 
 def test_lines_about_damaged_data_are_counted_and_not_shown(capfd):
@@ -34,7 +34,7 @@ def test_silence_has_no_sentence():
 
 def test_pythons_own_standard_error_and_a_traceback_are_still_seen():
     code = (
-        "import os, sys\nfrom pipeline.commands.terminal import decoders_unheard\n"
+        "import os, sys\nfrom unstall.pipeline.commands.terminal import decoders_unheard\n"
         "with decoders_unheard():\n"
         "    os.write(2, b'from C')\n    print('from Python', file=sys.stderr)\n    raise SystemExit('the end')\n"
     )
@@ -91,7 +91,7 @@ def test_a_signal_that_comes_while_an_object_is_freed_ends_the_run_as_well() -> 
 def test_a_signal_that_would_come_again_once_the_block_has_ended_does_not_come() -> None:
     code = (
         "import signal, time\n"
-        "from pipeline.commands.terminal import signals\n"
+        "from unstall.pipeline.commands.terminal import signals\n"
         "class Frees:\n    def __del__(self): signal.raise_signal(signal.SIGTERM)\n"
         "with signals():\n    freed = Frees()\n    del freed\n"
         "time.sleep(0.1)\nprint('the end')"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import VARIANTS, build, from_arrays, from_folder
-from pipeline.augmentation import epoch_order
-from pipeline.loaders.py_dataset import ImagePyDataset, WorkerRecord
 from tests.builders import fed
+from unstall.pipeline import VARIANTS, build, from_arrays, from_folder
+from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.loaders.py_dataset import ImagePyDataset, WorkerRecord
 
 CONFIG = dataclasses.replace(VARIANTS["py-dataset"], batch_size=16)
 

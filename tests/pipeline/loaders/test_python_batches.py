@@ -16,14 +16,14 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline import VARIANTS, ConfigError, PipelineConfig, build, from_arrays, from_folder
-from pipeline.loaders import python_batches
-from pipeline.loaders import workers as watched
-from pipeline.loaders.python_batches import PythonBatches
-from pipeline.loaders.workers import WorkerError
 from tests import PROJECT_ROOT
 from tests.builders import build_fed
 from tests.checks import assert_gone, children
+from unstall.pipeline import VARIANTS, ConfigError, PipelineConfig, build, from_arrays, from_folder
+from unstall.pipeline.loaders import python_batches
+from unstall.pipeline.loaders import workers as watched
+from unstall.pipeline.loaders.python_batches import PythonBatches
+from unstall.pipeline.loaders.workers import WorkerError
 
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], shuffle_buffer=0)
 IMAGES, BATCH = 40, 7
@@ -54,9 +54,9 @@ def test_they_are_those_of_tf_data(photos, storage, dtype, workers):
 @pytest.mark.parametrize("large", [False, True])
 def test_of_a_long_epoch_or_a_large_file_they_are_those_of_tf_data(photos, large, storage, workers, monkeypatch):
     if large:
-        monkeypatch.setattr("pipeline.sources.stored._free_bytes", lambda: 0)
-    monkeypatch.setattr("pipeline.stages.epochs.LONG_EPOCH", 5)
-    monkeypatch.setattr("pipeline.stages.order.PLANNED_AT_ONCE", 7)
+        monkeypatch.setattr("unstall.pipeline.sources.stored._free_bytes", lambda: 0)
+    monkeypatch.setattr("unstall.pipeline.stages.epochs.LONG_EPOCH", 5)
+    monkeypatch.setattr("unstall.pipeline.stages.order.PLANNED_AT_ONCE", 7)
     monkeypatch.setattr(python_batches, "PLANNED_AT_ONCE", 16)
     assert_those_of_tf_data(photos, storage, "uint8", workers)
 
@@ -105,7 +105,7 @@ def test_they_are_the_same_for_any_number_of_workers(batch_size, at_once, monkey
 )
 @pytest.mark.parametrize("long_epoch", [5, 1 << 16])
 def test_they_are_those_of_a_py_dataset(photos, changes, workers, long_epoch, monkeypatch):
-    monkeypatch.setattr("pipeline.stages.epochs.LONG_EPOCH", long_epoch)
+    monkeypatch.setattr("unstall.pipeline.stages.epochs.LONG_EPOCH", long_epoch)
     config = PipelineConfig(loader="py_dataset", augment_with="opencv", image_size=(24, 16), batch_size=16)
     config = dataclasses.replace(config, **changes)
     batches = PythonBatches(from_folder(photos), config, workers=workers)
@@ -280,5 +280,5 @@ def test_what_the_docs_show_runs(photos):
                 yield batch
 
     names = {"open_source": lambda data: from_folder(photos), "PythonBatches": Seen}
-    exec(re.sub(r"^from pipeline import .*$", "from pipeline import VARIANTS", code, flags=re.M), names)
+    exec(re.sub(r"^from unstall.pipeline import .*$", "from unstall.pipeline import VARIANTS", code, flags=re.M), names)
     assert shapes == {(((64, 64, 3), "uint8"), ((), "int32"))}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.loaders.shared_arrays import SharedArrays
+from unstall.pipeline.loaders.shared_arrays import SharedArrays
 
 
 def test_arrays_that_find_room_go_through_shared_memory():

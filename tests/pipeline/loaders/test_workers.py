@@ -20,12 +20,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pipeline.loaders import workers as workers_module
-from pipeline.loaders.workers import AHEAD, WorkerError, Workers
-from pipeline.stages.compose import Empty
 from tests import PROJECT_ROOT
 from tests.checks import GONE_S, assert_gone, children, have_ended
 from tests.planted import ERROR_S, crash
+from unstall.pipeline.loaders import workers as workers_module
+from unstall.pipeline.loaders.workers import AHEAD, WorkerError, Workers
+from unstall.pipeline.stages.compose import Empty
 
 
 class Maker:
@@ -119,7 +119,7 @@ def test_images_and_labels_of_the_size_that_was_told_find_room_in_shared_memory(
 def test_garbage_that_is_collected_while_another_worker_starts_waits_for_nobody():
     code = (
         "import gc\n"
-        "from pipeline.loaders import workers\n"
+        "from unstall.pipeline.loaders import workers\n"
         "class Maker:\n"
         "    def make(self, index, empty): return index\n"
         "    def __init__(self):\n"
@@ -452,7 +452,7 @@ def test_threads_leave_when_they_are_closed(started):
 
 
 def test_workers_that_cannot_all_be_started_are_none(monkeypatch):
-    from pipeline.loaders import workers as module
+    from unstall.pipeline.loaders import workers as module
 
     before = children()
     first, pair = [], module.socket.socketpair
@@ -474,7 +474,7 @@ def test_processes_end_with_a_parent_that_is_killed(busy, tmp_path):
     script = pathlib.Path(tmp_path / "script.py")
     script.write_text(
         "import os, signal, sys, threading\n"
-        "from pipeline.loaders.workers import Workers\n"
+        "from unstall.pipeline.loaders.workers import Workers\n"
         "class Maker:\n"
         "    def make(self, index, empty):\n"
         "        if index: threading.Event().wait()\n"

@@ -10,13 +10,13 @@ import time
 import numpy as np
 import pytest
 
-from pipeline import VARIANTS, from_arrays
-from pipeline.loaders import workers
-from pipeline.loaders.py_dataset import ImagePyDataset
-from pipeline.loaders.workers import WorkerError
 from tests.builders import fed, whole
 from tests.checks import assert_gone, children
 from tests.planted import ERROR_S, crash
+from unstall.pipeline import VARIANTS, from_arrays
+from unstall.pipeline.loaders import workers
+from unstall.pipeline.loaders.py_dataset import ImagePyDataset
+from unstall.pipeline.loaders.workers import WorkerError
 
 IMAGES, WORKERS = 24, 3
 

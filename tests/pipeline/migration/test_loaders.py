@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from pipeline.migration.loaders import Draws, loaders_of
-from pipeline.migration.values import Script, Unknown
+from unstall.pipeline.migration.loaders import Draws, loaders_of
+from unstall.pipeline.migration.values import Script, Unknown
 
 FLOW = "from keras.preprocessing.image import ImageDataGenerator\n"
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.__main__ import main
-from pipeline.migration import comparing
-from pipeline.migration.loaders import Draws, loaders_of
-from pipeline.migration.values import Script
-from pipeline.migration.writing import module_text, script_text
 from tests.checks import run_here, run_python, state
+from unstall.pipeline.__main__ import main
+from unstall.pipeline.migration import comparing
+from unstall.pipeline.migration.loaders import Draws, loaders_of
+from unstall.pipeline.migration.values import Script
+from unstall.pipeline.migration.writing import module_text, script_text
 
 pytestmark = pytest.mark.long
 

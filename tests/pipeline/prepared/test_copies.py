@@ -15,13 +15,13 @@ import pytest
 import tensorflow
 from PIL import Image
 
-from pipeline import Augmentation, PipelineConfig, build, from_arrays, from_folder
-from pipeline.cache import cache_root
-from pipeline.errors import UnavailableError
-from pipeline.prepared import copies, write
-from pipeline.prepared.index import INDEX, content_digest
 from tests import PROJECT_ROOT
 from tests.builders import build_fed
+from unstall.pipeline import Augmentation, PipelineConfig, build, from_arrays, from_folder
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.prepared import copies, write
+from unstall.pipeline.prepared.index import INDEX, content_digest
 
 PLAIN = PipelineConfig(augmentation=None, shuffle_buffer=0, image_size=(16, 16), batch_size=8)
 RAW = dataclasses.replace(PLAIN, storage="raw")
@@ -101,7 +101,7 @@ def test_a_copy_that_is_prepared_already_is_not_prepared_again(folder):
     with build(RAW, from_folder(folder)) as loader:
         assert loader.notes
     [path] = (cache_root() / "prepared").iterdir()
-    from pipeline import open_source
+    from unstall.pipeline import open_source
 
     with build(RAW, open_source(str(path))) as loader:
         assert loader.notes == ()
@@ -260,8 +260,8 @@ def test_copies_are_made_where_no_distribution_is_known(provided, folder, tensor
 
 OPENER = """
 import sys
-from pipeline import PipelineConfig, from_folder
-from pipeline.prepared import copies
+from unstall.pipeline import PipelineConfig, from_folder
+from unstall.pipeline.prepared import copies
 config = PipelineConfig(augmentation=None, shuffle_buffer=0, image_size=(16, 16), batch_size=8, storage="raw")
 copy, note = copies.prepared_copy(from_folder(sys.argv[1]), config)
 print(copy.kind, note, "tensorflow" in sys.modules)
@@ -366,9 +366,9 @@ def test_a_digest_of_a_part_is_its_own(folder):
 
 BUILDER = """
 import os, sys, time
-import pipeline.prepared.write as module
-from pipeline import PipelineConfig, build, from_folder
-from pipeline.prepared.index import write_index
+import unstall.pipeline.prepared.write as module
+from unstall.pipeline import PipelineConfig, build, from_folder
+from unstall.pipeline.prepared.index import write_index
 me, others = sys.argv[2], sys.argv[3].split(",")
 def together(folder, index):
     write_index(folder, index)

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import from_folder
-from pipeline import memo as memos
-from pipeline.cache import cache_root
-from pipeline.errors import PreparedError
-from pipeline.memo import MARGIN_NS
-from pipeline.prepared import digests as file_digests
-from pipeline.prepared.index import content_digest
-from pipeline.sources import files_below
+from unstall.pipeline import from_folder
+from unstall.pipeline import memo as memos
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.errors import PreparedError
+from unstall.pipeline.memo import MARGIN_NS
+from unstall.pipeline.prepared import digests as file_digests
+from unstall.pipeline.prepared.index import content_digest
+from unstall.pipeline.sources import files_below
 
 FILES = 6
 
@@ -433,7 +433,7 @@ def test_a_full_disk_stops_nothing_and_leaves_nothing(folder, later, monkeypatch
 
 
 def test_arrays_have_no_memo(tmp_path):
-    from pipeline import from_arrays
+    from unstall.pipeline import from_arrays
 
     source = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1]))
     assert content_digest(source) == content_digest(source)

@@ -21,14 +21,14 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import Augmentation, PipelineConfig, SourceError, build, from_arrays, from_folder, open_source
-from pipeline.augmentation import block_windows
-from pipeline.errors import PreparedError, UnavailableError, WriteError
-from pipeline.prepared import write as materialize_module
-from pipeline.prepared.index import FORMS, INDEX, content_digest, is_prepared, open_prepared
-from pipeline.prepared.write import materialize
-from pipeline.sources.stored import MappedImages, Records
 from tests import PROJECT_ROOT
+from unstall.pipeline import Augmentation, PipelineConfig, SourceError, build, from_arrays, from_folder, open_source
+from unstall.pipeline.augmentation import block_windows
+from unstall.pipeline.errors import PreparedError, UnavailableError, WriteError
+from unstall.pipeline.prepared import write as materialize_module
+from unstall.pipeline.prepared.index import FORMS, INDEX, content_digest, is_prepared, open_prepared
+from unstall.pipeline.prepared.write import materialize
+from unstall.pipeline.sources.stored import MappedImages, Records
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 Memory = namedtuple("Memory", "available")
@@ -316,9 +316,9 @@ def test_a_wrong_index_is_refused_in_one_line(problem, greys, tmp_path):
 
 
 def test_a_copy_of_records_has_no_more_shards_than_can_be_open(greys, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.prepared.write._SHARD_BYTES", 1)
+    monkeypatch.setattr("unstall.pipeline.prepared.write._SHARD_BYTES", 1)
     for name, value in (("_MIN_SHARDS", 2), ("_MOST_SHARDS", 3)):
-        monkeypatch.setattr(f"pipeline.prepared.write.{name}", value)
+        monkeypatch.setattr(f"unstall.pipeline.prepared.write.{name}", value)
     materialize(greys, tmp_path / "copy", "records", PipelineConfig())
     assert len(open_prepared(tmp_path / "copy").records.paths) == 3
 
@@ -505,9 +505,9 @@ def test_photos_that_change_while_they_are_copied_are_noticed(greys, tmp_path):
 
 KILLED = """
 import sys, threading, time
-import pipeline.prepared.write as module
-from pipeline import PipelineConfig
-from pipeline.sources.folder import from_folder
+import unstall.pipeline.prepared.write as module
+from unstall.pipeline import PipelineConfig
+from unstall.pipeline.sources.folder import from_folder
 module._BATCH_IMAGES = 1
 source, waiting = from_folder(sys.argv[1]).take(20), threading.Barrier(7)
 def build(form, percent):
@@ -580,8 +580,8 @@ def test_a_batch_of_a_window_comes_from_as_many_blocks_as_is_said():
 def test_a_file_larger_than_memory_is_read_in_windows_every_image_once(
     loader, composed, greys, copies, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("pipeline.sources.stored.BLOCK_BYTES", 4 * 768)
-    monkeypatch.setattr("pipeline.sources.stored.WINDOW_BLOCKS", 4)
+    monkeypatch.setattr("unstall.pipeline.sources.stored.BLOCK_BYTES", 4 * 768)
+    monkeypatch.setattr("unstall.pipeline.sources.stored.WINDOW_BLOCKS", 4)
     config = dataclasses.replace(PLAIN, loader=loader, shuffle_buffer=1, batch_size=6)
     if composed:
         config = dataclasses.replace(

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.prepared import copies
-from pipeline.stages import output, read
 from tests import golden_pixels
 from tests.bad_files import READS_WEBP
 from tests.golden_pixels import CASES, GOLDEN, Case, problem_with, record
+from unstall.pipeline.prepared import copies
+from unstall.pipeline.stages import output, read
 
 JPEG = {"images": "jpeg", "storage": "raw"}
 FLOAT = Case(**JPEG, dtype="float32")

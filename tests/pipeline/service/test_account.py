@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.service.account import Ledger, read_account
+from unstall.pipeline.service.account import Ledger, read_account
 
 
 class Clock:

@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from pipeline import VARIANTS, ConfigError, PipelineConfig
-from pipeline.address import Address, parse_address
-from pipeline.errors import UnavailableError
-from pipeline.service.handshake import check_reachable
+from unstall.pipeline import VARIANTS, ConfigError, PipelineConfig
+from unstall.pipeline.address import Address, parse_address
+from unstall.pipeline.errors import UnavailableError
+from unstall.pipeline.service.handshake import check_reachable
 
 TF_DATA = VARIANTS["tf-data-composed"]
 

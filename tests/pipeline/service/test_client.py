@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline import VARIANTS, from_folder
-from pipeline.address import Address
-from pipeline.service import client as module
-from pipeline.service.account import Account
-from pipeline.service.client import Received, ServiceClient
-from pipeline.service.numbered import CHUNK_BATCHES
+from unstall.pipeline import VARIANTS, from_folder
+from unstall.pipeline.address import Address
+from unstall.pipeline.service import client as module
+from unstall.pipeline.service.account import Account
+from unstall.pipeline.service.client import Received, ServiceClient
+from unstall.pipeline.service.numbered import CHUNK_BATCHES
 
 BATCHES = 10
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=4, image_size=(8, 8), deterministic=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.service.functions import digest_of, function_name
+from unstall.pipeline.service.functions import digest_of, function_name
 
 
 def made_with(number: int) -> Any:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline import VARIANTS, PipelineConfig, from_folder
-from pipeline.loaders.python_batches import PythonBatches
-from pipeline.service.numbered import BatchMaker, chunks, numbered_batches, rest_of
-from pipeline.sources.names import FileNames
-from pipeline.sources.source import ImageSource
-from pipeline.stages import output
+from unstall.pipeline import VARIANTS, PipelineConfig, from_folder
+from unstall.pipeline.loaders.python_batches import PythonBatches
+from unstall.pipeline.service.numbered import BatchMaker, chunks, numbered_batches, rest_of
+from unstall.pipeline.sources.names import FileNames
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages import output
 
 COMPOSED = dataclasses.replace(VARIANTS["tf-data-composed"], batch_size=16, output_dtype="uint8")
 
@@ -27,7 +27,7 @@ def batches_of(maker: BatchMaker, count: int) -> list[tuple[int, Any, Any]]:
 @pytest.mark.parametrize("long_epoch", [5, 1 << 16])
 def test_composed_batches_are_those_of_python_batches(photos, long_epoch, monkeypatch):
     """Two epochs and a part of the third, over the edges of epochs and of chunks."""
-    monkeypatch.setattr("pipeline.stages.epochs.LONG_EPOCH", long_epoch)
+    monkeypatch.setattr("unstall.pipeline.stages.epochs.LONG_EPOCH", long_epoch)
     source = from_folder(photos)
     maker = BatchMaker(source, COMPOSED)
     served = batches_of(maker, 8)

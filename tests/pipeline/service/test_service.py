@@ -18,21 +18,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline import VARIANTS, ConfigError, from_folder, from_service
-from pipeline.building import build
-from pipeline.errors import SourceError, UnavailableError
-from pipeline.loaders.python_batches import PythonBatches
-from pipeline.service import server
-from pipeline.service.client import ServiceClient
-from pipeline.service.costs import stage_costs
-from pipeline.service.handshake import check_same
-from pipeline.service.local import LocalService, WorkerProcess
-from pipeline.service.numbered import BatchMaker, numbered_batches
-from pipeline.service.worker import main as serve_orders
-from pipeline.sources.source import ImageSource
 from tests import PROJECT_ROOT
 from tests.checks import assert_gone, children
 from tests.pipeline.service.own_numbers import make_numbers, make_others
+from unstall.pipeline import VARIANTS, ConfigError, from_folder, from_service
+from unstall.pipeline.building import build
+from unstall.pipeline.errors import SourceError, UnavailableError
+from unstall.pipeline.loaders.python_batches import PythonBatches
+from unstall.pipeline.service import server
+from unstall.pipeline.service.client import ServiceClient
+from unstall.pipeline.service.costs import stage_costs
+from unstall.pipeline.service.handshake import check_same
+from unstall.pipeline.service.local import LocalService, WorkerProcess
+from unstall.pipeline.service.numbered import BatchMaker, numbered_batches
+from unstall.pipeline.service.worker import main as serve_orders
+from unstall.pipeline.sources.source import ImageSource
 
 pytestmark = pytest.mark.long
 
@@ -101,7 +101,7 @@ def test_and_other_files(service, source):
 
 
 def test_a_worker_refuses_what_it_does_not_have_even_without_a_handshake(service, source, monkeypatch):
-    monkeypatch.setattr("pipeline.service.client.check_same", lambda *arguments: None)
+    monkeypatch.setattr("unstall.pipeline.service.client.check_same", lambda *arguments: None)
     client = ServiceClient(service.address, source, dataclasses.replace(CONFIG, seed=3))
     with pytest.raises(UnavailableError, match="a worker serves another pipeline: it lacks a Python function"):
         list(client.epoch())
@@ -201,7 +201,7 @@ def test_a_model_trains_on_it(service, source):
 
 
 def test_images_that_are_not_files_are_refused():
-    from pipeline import from_arrays
+    from unstall.pipeline import from_arrays
 
     arrays = from_arrays(np.zeros((8, 8, 8, 3), np.uint8), np.arange(8) % 2)
     with pytest.raises(UnavailableError, match="a service reads folders of files only"):
@@ -291,13 +291,13 @@ class SilentStream:
 
 def test_elements_that_do_not_come_are_warned_of(own_service, monkeypatch):
     dataset = from_service(make_numbers, own_service)
-    monkeypatch.setattr("pipeline.service.own.Stream", SilentStream)
+    monkeypatch.setattr("unstall.pipeline.service.own.Stream", SilentStream)
     with pytest.warns(UserWarning, match="after 3 elements nothing came from the workers of .* for 30 s"):
         assert len(list(dataset)) == 3
 
 
 def test_facts_without_a_function_name_it():
-    from pipeline.service.account import WorkerFacts
+    from unstall.pipeline.service.account import WorkerFacts
 
     facts = WorkerFacts(worker="a:1", cores=2, images=1, batches=1, functions=("m.f:1",))
     check_same((facts,), ["m.f:1"], "here:1")

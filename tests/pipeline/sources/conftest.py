@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.sources.published_files import KERAS_FILES
+from unstall.pipeline.sources.published_files import KERAS_FILES
 
 
 @pytest.fixture

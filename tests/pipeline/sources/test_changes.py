@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from pipeline import PipelineConfig, from_arrays, from_folder
-from pipeline.prepared.index import open_prepared
-from pipeline.prepared.write import materialize
-from pipeline.sources.changes import Change, FolderWatch
+from unstall.pipeline import PipelineConfig, from_arrays, from_folder
+from unstall.pipeline.prepared.index import open_prepared
+from unstall.pipeline.prepared.write import materialize
+from unstall.pipeline.sources.changes import Change, FolderWatch
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.sources.datasets import open_dataset
-from pipeline.sources.generated_arrays import generate
-from pipeline.sources.published import FORMS, WORDS, DatasetError, Splits
-from pipeline.sources.published_files import KERAS_FILES
 from tests import PROJECT_ROOT
 from tests.checks import working_tfds
+from unstall.pipeline.sources.datasets import open_dataset
+from unstall.pipeline.sources.generated_arrays import generate
+from unstall.pipeline.sources.published import FORMS, WORDS, DatasetError, Splits
+from unstall.pipeline.sources.published_files import KERAS_FILES
 
 SMALL = {name: generate(name, train=12, test=2, seed=7) for name in FORMS}
 
@@ -275,7 +275,7 @@ def test_nothing_is_downloaded_unless_asked_for(keras_folder, name):
 
 def test_opening_generated_data_imports_neither_keras_nor_tensorflow():
     code = (
-        "import sys; from pipeline.sources.datasets import open_dataset; open_dataset('text', examples=9);"
+        "import sys; from unstall.pipeline.sources.datasets import open_dataset; open_dataset('text', examples=9);"
         "print({'keras', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules))"
     )
     output = subprocess.check_output([sys.executable, "-c", code], cwd=PROJECT_ROOT, text=True)

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import SourceError, from_arrays, from_folder, from_tfds, open_source
-from pipeline.cache import cache_root
-from pipeline.sources import folder as sources
-from pipeline.sources.folder import copied_to_ram, folder_of_links
-from pipeline.sources.headers import FORMATS, MAX_PIXELS, image_format
 from tests.bad_files import png_claiming
 from tests.checks import working_tfds
+from unstall.pipeline import SourceError, from_arrays, from_folder, from_tfds, open_source
+from unstall.pipeline.cache import cache_root
+from unstall.pipeline.sources import folder as sources
+from unstall.pipeline.sources.folder import copied_to_ram, folder_of_links
+from unstall.pipeline.sources.headers import FORMATS, MAX_PIXELS, image_format
 
 RULE = "Give a folder that holds one folder of images per class, such as cats/ and dogs/."
 DiskUsage = collections.namedtuple("DiskUsage", "total used free")

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.sources import generated, photographs
 from tests import PROJECT_ROOT
 from tests.checks import dead_pid, entries
+from unstall.pipeline.sources import generated, photographs
 
 # Measured on the 2,000 real photographs.
 MEAN_BYTES = 22_780
@@ -58,7 +58,8 @@ def coherence(encoded: bytes) -> float:
 def test_the_same_index_and_seed_give_the_same_bytes(sample):
     # In another process, so that nothing kept in this one can hide a difference.
     code = (
-        "import sys; from pipeline.sources import photographs; sys.stdout.buffer.write(photographs.encode_photo(7, 0))"
+        "import sys; from unstall.pipeline.sources import photographs; "
+        "sys.stdout.buffer.write(photographs.encode_photo(7, 0))"
     )
     again = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True).stdout
     assert again == sample[7]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipeline import memo
-from pipeline.sources import headers
-from pipeline.sources.folder import from_folder
-from pipeline.sources.headers import Header, Unusable, headers_of, inspect
 from tests import bad_files
+from unstall.pipeline import memo
+from unstall.pipeline.sources import headers
+from unstall.pipeline.sources.folder import from_folder
+from unstall.pipeline.sources.headers import Header, Unusable, headers_of, inspect
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipeline import from_folder
-from pipeline.sources.names import END, GROUP_NAMES, FileNames
+from unstall.pipeline import from_folder
+from unstall.pipeline.sources.names import END, GROUP_NAMES, FileNames
 
 NAMES = ("a/1.jpg", "a/é.jpg", os.fsdecode(b"b/\xff.jpg"), "b/a name\nof two lines.png", "b/日本.jpg")
 
@@ -74,7 +74,7 @@ def folder_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int]
     """Makes folders of so many links to one old photo each."""
     monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        "pipeline.memo._file_time_ns", lambda folder: folder.mkdir(parents=True, exist_ok=True) or 10**19
+        "unstall.pipeline.memo._file_time_ns", lambda folder: folder.mkdir(parents=True, exist_ok=True) or 10**19
     )
     photo = tmp_path / "photo.jpg"
     Image.new("RGB", (8, 8)).save(photo)

@@ -11,9 +11,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from pipeline.sources import published_files
-from pipeline.sources.published import DatasetError
-from pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz
+from unstall.pipeline.sources import published_files
+from unstall.pipeline.sources.published import DatasetError
+from unstall.pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz
 
 RANDOM = np.random.default_rng(0)
 DIGITS = RANDOM.integers(0, 256, (6, 28, 28), np.uint8)

@@ -9,11 +9,11 @@ import shutil
 
 import pytest
 
-from pipeline import PipelineConfig, SourceError, open_source, read_skip_list
-from pipeline.commands import materialize as materialize_command
-from pipeline.sources import photographs
-from pipeline.sources.skip_list import Entry, SkipList, SkipListError, skip_list_text
 from tests import bad_files
+from unstall.pipeline import PipelineConfig, SourceError, open_source, read_skip_list
+from unstall.pipeline.commands import materialize as materialize_command
+from unstall.pipeline.sources import photographs
+from unstall.pipeline.sources.skip_list import Entry, SkipList, SkipListError, skip_list_text
 
 HEADER = '{"format": "unstall skip list", "version": 1, "splits": []}\n'
 
@@ -114,7 +114,7 @@ def test_the_generated_photos_can_have_a_skip_list():
 
 
 def test_a_prepared_copy_has_no_skip_list(pets, tmp_path):
-    from pipeline.prepared.write import materialize
+    from unstall.pipeline.prepared.write import materialize
 
     materialize(open_source(str(pets)), tmp_path / "copy", "raw", PipelineConfig(image_size=(8, 8)))
     with pytest.raises(SourceError, match="is a prepared copy, from which nothing can be left out. Make it again"):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pipeline import ImageSource, from_arrays, from_folder
+from unstall.pipeline import ImageSource, from_arrays, from_folder
 
 
 def a_source(images: int) -> ImageSource:

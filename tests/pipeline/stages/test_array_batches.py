@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.augmentation import epoch_order
-from pipeline.sources.published import DatasetError
-from pipeline.stages.array_batches import array_batches
 from tests.builders import fed
+from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.sources.published import DatasetError
+from unstall.pipeline.stages.array_batches import array_batches
 
 COUNT = 23
 FEATURES = np.arange(COUNT * 3, dtype=np.float32).reshape(COUNT, 3)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
-from pipeline.building import build
-from pipeline.config import AUTO
-from pipeline.stages.batching import batches_per_call
-from pipeline.stages.compose import ComposedBatches, only_crops, through_resize
-from pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 from tests.builders import build_fed
+from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
+from unstall.pipeline.building import build
+from unstall.pipeline.config import AUTO
+from unstall.pipeline.stages.batching import batches_per_call
+from unstall.pipeline.stages.compose import ComposedBatches, only_crops, through_resize
+from unstall.pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
 
 CONFIG = dataclasses.replace(VARIANTS["tf-data-composed"], shuffle_buffer=0)
 CROP = Augmentation(shear_degrees=0.0, zoom_range=0.0, crop_area=(0.08, 1.0))
@@ -218,9 +218,9 @@ def test_several_batches_a_call_are_the_same_batches(images, deterministic, monk
     monkeypatch.setattr(ComposedBatches, "__call__", counted)
     epochs, sizes = [], []
     for ratio in ("_AT_ONCE_RATIO", "_AT_ONCE_OF_A_PART_RATIO"):
-        monkeypatch.setattr(f"pipeline.stages.batching.{ratio}", 1)
+        monkeypatch.setattr(f"unstall.pipeline.stages.batching.{ratio}", 1)
     for call_bytes in (0, 7 * 4 * 8 * 8 * 3):
-        monkeypatch.setattr("pipeline.stages.batching._CALL_BYTES", call_bytes)
+        monkeypatch.setattr("unstall.pipeline.stages.batching._CALL_BYTES", call_bytes)
         calls.clear()
         with build(config, source) as loader:
             assert int(loader.data.cardinality()) == loader.batches == -(-images // 4)

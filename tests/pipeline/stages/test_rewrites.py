@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
-from benchmarks.tune.child import compared_images
-from benchmarks.tune.exactness import CLOSE_MEAN_LEVELS, compare
-from pipeline import PipelineConfig, open_source
+from unstall.benchmarks.tune.child import compared_images
+from unstall.benchmarks.tune.exactness import CLOSE_MEAN_LEVELS, compare
+from unstall.pipeline import PipelineConfig, open_source
 
 # Full decode, bilinear, one image after the other.
 BASE = PipelineConfig(seed=3)

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.building import build
-from pipeline.config import CHOICES, PipelineConfig
-from pipeline.errors import ConfigError
-from pipeline.sources.arrays import from_arrays
-from pipeline.sources.folder import from_folder
-from pipeline.sources.names import GROUP_NAMES, FileNames
-from pipeline.sources.source import ImageSource
-from pipeline.stages import epochs, order, read, warp
-from pipeline.variants import TF_DATA, VARIANTS
-from profiles.stages.tf_graph import python_in, random_in, upstream
 from tests.builders import WITHOUT_SERVICE
+from unstall.pipeline.building import build
+from unstall.pipeline.config import CHOICES, PipelineConfig
+from unstall.pipeline.errors import ConfigError
+from unstall.pipeline.sources.arrays import from_arrays
+from unstall.pipeline.sources.folder import from_folder
+from unstall.pipeline.sources.names import GROUP_NAMES, FileNames
+from unstall.pipeline.sources.source import ImageSource
+from unstall.pipeline.stages import epochs, order, read, warp
+from unstall.pipeline.variants import TF_DATA, VARIANTS
+from unstall.profiles.stages.tf_graph import python_in, random_in, upstream
 
 
 @pytest.fixture

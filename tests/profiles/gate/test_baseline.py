@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.gate.baseline import Baseline, RecordedFigure, machine_of
-from profiles.gate.files import BaselineError, path_of, read, write
-from profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
+from unstall.profiles.gate.baseline import Baseline, RecordedFigure, machine_of
+from unstall.profiles.gate.files import BaselineError, path_of, read, write
+from unstall.profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
 
 INVARIANTS = Invariants(
     images=768,

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.truth import gate_simulated as simulated
-from benchmarks.truth.gate_simulated import NOISE, simulate
-from profiles.gate.baseline import RECORDED, looks
-from profiles.gate.decision import (
+from tests import PROJECT_ROOT
+from unstall.benchmarks.truth import gate_simulated as simulated
+from unstall.benchmarks.truth.gate_simulated import NOISE, simulate
+from unstall.profiles.gate.baseline import RECORDED, looks
+from unstall.profiles.gate.decision import (
     ALARM_ERROR,
     EXIT_CODES,
     PAIRS,
@@ -31,8 +32,7 @@ from profiles.gate.decision import (
     plan,
     share_out,
 )
-from profiles.gate.evidence import Paired, Unpaired, log_ratios
-from tests import PROJECT_ROOT
+from unstall.profiles.gate.evidence import Paired, Unpaired, log_ratios
 
 COMPARISONS = 4000
 

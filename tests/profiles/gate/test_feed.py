@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline import VARIANTS, build, from_folder
-from profiles.gate import anchors
-from profiles.gate.decision import EPOCH, STEADY
-from profiles.gate.feed import Feed
-from profiles.gate.inspection import inspect
-from profiles.measure.batches import FitData
-from profiles.measure.schedule import epochs_for
-from profiles.stages import python_stages
+from unstall.pipeline import VARIANTS, build, from_folder
+from unstall.profiles.gate import anchors
+from unstall.profiles.gate.decision import EPOCH, STEADY
+from unstall.profiles.gate.feed import Feed
+from unstall.profiles.gate.inspection import inspect
+from unstall.profiles.measure.batches import FitData
+from unstall.profiles.measure.schedule import epochs_for
+from unstall.profiles.stages import python_stages
 
 BATCH = (np.zeros((5, 4, 4, 3), np.float32), np.zeros((5,), np.float32))
 
@@ -25,7 +25,7 @@ BATCH = (np.zeros((5, 4, 4, 3), np.float32), np.zeros((5,), np.float32))
 @pytest.fixture(autouse=True)
 def short_windows(monkeypatch):
     """Makes windows short: what is asserted of a rate is that there is one."""
-    monkeypatch.setattr("profiles.gate.feed.epochs_for", partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr("unstall.profiles.gate.feed.epochs_for", partial(epochs_for, window_s=0.05))
     monkeypatch.setattr(anchors, "WINDOW_S", 0.05)
     monkeypatch.setattr(python_stages, "ROUND_S", 0.2)
 
@@ -78,7 +78,7 @@ def test_what_is_read_once_an_epoch_is_read_for_a_window(monkeypatch):
     opened._calls_of_fit, before = 5, epochs
     opened.rates()
     assert epochs - before == 5
-    monkeypatch.setattr("profiles.gate.feed.epochs_for", lambda _: 7)
+    monkeypatch.setattr("unstall.profiles.gate.feed.epochs_for", lambda _: 7)
     assert Feed(batches)._calls_of_fit == 7
 
 
@@ -89,7 +89,7 @@ def test_batches_without_an_end_end_with_an_error():
 
 def test_a_function_that_counts_its_images_is_called_for_a_window(monkeypatch):
     now_ns = 0
-    monkeypatch.setattr("profiles.clock.now_ns", lambda: now_ns)
+    monkeypatch.setattr("unstall.profiles.clock.now_ns", lambda: now_ns)
 
     def work():
         nonlocal now_ns

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from profiles import clock
-from profiles.machine import counters
-from profiles.machine.counters import Probe, Reading
+from unstall.profiles import clock
+from unstall.profiles.machine import counters
+from unstall.profiles.machine.counters import Probe, Reading
 
 S = 1_000_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.machine.mounts import Storage, storage_of
+from unstall.profiles.machine.mounts import Storage, storage_of
 
 ROOT = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw"
 # By what is said: a line of mountinfo for /data.

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from profiles import clock
-from profiles.machine.others import Others
 from tests.fakes import FakeClock
 from tests.planted import planted
+from unstall.profiles import clock
+from unstall.profiles.machine.others import Others
 
 _BURN = "print(flush=True)\nwhile True: pass"
 # For a child of `multiprocessing`; not a function of this file, with which the child would import TensorFlow.
@@ -52,7 +52,7 @@ def test_what_the_kernel_counts_twice_or_waits_is_not_busy(monkeypatch: pytest.M
 def test_others_have_what_the_cores_did_beside_this_process(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profiles.machine.others.usable_cores", lambda: 2)
+    monkeypatch.setattr("unstall.profiles.machine.others.usable_cores", lambda: 2)
     busy_ns = iter([0, 500_000_000])
     monkeypatch.setattr(clock, "machine_cpu_ns", lambda: (next(busy_ns), 2))
     others = Others()
@@ -62,7 +62,7 @@ def test_others_have_what_the_cores_did_beside_this_process(
 
 def test_under_a_quota_nothing_is_said(fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel counts the whole host: others have quotas of their own."""
-    monkeypatch.setattr("profiles.machine.others.usable_cores", lambda: 0.5)
+    monkeypatch.setattr("unstall.profiles.machine.others.usable_cores", lambda: 0.5)
     others = Others()
     fake_clock.spend(cpu_s=0.15)
     assert others.ratio() is None

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from profiles.machine import page_cache
-from profiles.machine.page_cache import (
+from tests.fakes import FakeClock
+from tests.planted import planted
+from unstall.profiles.machine import page_cache
+from unstall.profiles.machine.page_cache import (
     PageCacheError,
     StorageRates,
     cached_ratio,
@@ -22,8 +24,6 @@ from profiles.machine.page_cache import (
     measure_storage,
     read_bytes_per_sec,
 )
-from tests.fakes import FakeClock
-from tests.planted import planted
 
 PAGE = mmap.PAGESIZE
 

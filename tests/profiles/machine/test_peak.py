@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiles.machine import PeakMemory
+from unstall.profiles.machine import PeakMemory
 
 
 def test_the_peak_of_memory_is_seen_when_it_is_over() -> None:

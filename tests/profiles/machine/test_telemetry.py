@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from profiles import clock
-from profiles.machine import counters, telemetry
-from profiles.machine.counters import Reading
-from profiles.machine.telemetry import MachineUse, Mark, Recorder, Trace, during, spans, trace_of
+from unstall.profiles import clock
+from unstall.profiles.machine import counters, telemetry
+from unstall.profiles.machine.counters import Reading
+from unstall.profiles.machine.telemetry import MachineUse, Mark, Recorder, Trace, during, spans, trace_of
 
 S = 1_000_000_000
 

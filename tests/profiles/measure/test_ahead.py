@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 import pytest
 
-from profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 from tests.planted import SleepyDataset, a_batch
+from unstall.profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import itertools
 import keras
 import pytest
 
-from profiles.devices import CPU, Device
-from profiles.measure import windows
-from profiles.measure.backends import BACKENDS, Jax, check_backend, check_device, device_here
 from tests.planted import measure
+from unstall.profiles.devices import CPU, Device
+from unstall.profiles.measure import windows
+from unstall.profiles.measure.backends import BACKENDS, Jax, check_backend, check_device, device_here
 
 GPU = Device(kind="gpu", name="gpu")
 
@@ -65,7 +65,7 @@ def test_jax_sends_one_batch_ahead_to_an_accelerator_only(monkeypatch, device, a
 
 
 def test_each_backend_hands_its_own_predict_function_the_batch_that_lies_there():
-    from profiles.measure.backends import TensorFlow
+    from unstall.profiles.measure.backends import TensorFlow
 
     on_tensorflow = TensorFlow(CPU).predict(lambda data: data, "inputs", ["what predict had"])
     outputs, state, given = Jax(GPU).predict(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.measure.batches import batch_images, first_batches, is_fit_data, weighed
 from tests.planted import SleepyDataset, a_batch, a_model, measure, tensorflow_only
+from unstall.profiles.measure.batches import batch_images, first_batches, is_fit_data, weighed
 
 
 @pytest.mark.parametrize(

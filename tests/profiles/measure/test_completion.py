@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiles.measure.completion import Completion
+from unstall.profiles.measure.completion import Completion
 
 
 class Device:

@@ -15,13 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.measure import measure as measuring
-from profiles.measure import schedule
-from profiles.measure.ahead import Ahead
-from profiles.measure.measure import shapes
-from profiles.measure.schedule import epochs_for
-from profiles.report.files import to_json
-from profiles.results.result import Result
 from tests.fakes import FakeClock
 from tests.planted import (
     IMAGES,
@@ -35,6 +28,13 @@ from tests.planted import (
     sleepy_model,
     tensorflow_only,
 )
+from unstall.profiles.measure import measure as measuring
+from unstall.profiles.measure import schedule
+from unstall.profiles.measure.ahead import Ahead
+from unstall.profiles.measure.measure import shapes
+from unstall.profiles.measure.schedule import epochs_for
+from unstall.profiles.report.files import to_json
+from unstall.profiles.results.result import Result
 
 STEPS = 40
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.devices import parse_device
-from profiles.measure import measure as measuring
-from profiles.measure import schedule
-from profiles.measure.windows import Windows
-from profiles.results.result import Result
 from tests import PROJECT_ROOT
 from tests.fakes import FakeClock
 from tests.planted import IMAGES, SleepyDataset, a_batch, a_model, measure, sequential, tensorflow_only
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure import measure as measuring
+from unstall.profiles.measure import schedule
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.results.result import Result
 
 STEPS, LAST = 12, 4
 Case = Callable[[], tuple[Any, keras.Model]]
@@ -293,8 +293,8 @@ def test_class_weights_are_those_of_fit(kind: str) -> None:
 _TWO_REPLICAS = """
 import functools, gc, sys
 import keras, numpy as np, tensorflow as tf
-from profiles.measure import measure as measuring
-from profiles.measure import schedule
+from unstall.profiles.measure import measure as measuring
+from unstall.profiles.measure import schedule
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.needs("jax")]
 BUSY = """
 import json, os, time
 import jax, numpy as np
-from profiles.machine.telemetry import Recorder, during
+from unstall.profiles.machine.telemetry import Recorder, during
 matrix = jax.device_put(np.ones((8192, 8192), np.float32))
 product = jax.jit(lambda a: a @ a / 8192)
 product(matrix).block_until_ready()
@@ -37,8 +37,8 @@ os._exit(0)
 AHEAD = """
 import json, os
 import jax, keras, numpy as np
-from profiles.devices import parse_device
-from profiles.measure.backends import backend_of, device_here
+from unstall.profiles.devices import parse_device
+from unstall.profiles.measure.backends import backend_of, device_here
 
 class Data(keras.utils.PyDataset):
     drawn = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiles.measure.schedule import (
+from tests.builders import MS, a_sample
+from unstall.profiles.measure.schedule import (
     LEAST_STEPS,
     LOADER_ROUNDS,
     READY_WINDOW_S,
@@ -13,7 +14,6 @@ from profiles.measure.schedule import (
     epochs_for,
     steps_for,
 )
-from tests.builders import MS, a_sample
 
 
 def test_the_schedule_is_that_of_the_design() -> None:

@@ -21,15 +21,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles import clock
-from profiles.devices import CPU, parse_device
-from profiles.measure import windows
-from profiles.measure.backends import TensorFlow, check_backend
-from profiles.measure.batches import first_batches
-from profiles.measure.windows import Windows
-from profiles.results.checks import check_claims
-from profiles.samples import Sample
-from profiles.statistics import median
 from tests.builders import MS
 from tests.checks import passes_on_jax
 from tests.fakes import FakeClock
@@ -48,6 +39,15 @@ from tests.planted import (
     sleepy_model,
     tensorflow_only,
 )
+from unstall.profiles import clock
+from unstall.profiles.devices import CPU, parse_device
+from unstall.profiles.measure import windows
+from unstall.profiles.measure.backends import TensorFlow, check_backend
+from unstall.profiles.measure.batches import first_batches
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.results.checks import check_claims
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import median
 
 # `python -m benchmarks.truth` has the whole of it.
 GRID = [(5, 20), pytest.param(10, 10, marks=pytest.mark.claims), (20, 5)]

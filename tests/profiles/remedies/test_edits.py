@@ -8,9 +8,17 @@ import subprocess
 import pytest
 
 import unstall
-from profiles.remedies.edits import TooInvolved, diff, edited, gives_elements_only, name_from_here, reads_as, source_of
-from profiles.remedies.remedy import Edit
-from profiles.stages.places import Place
+from unstall.profiles.remedies.edits import (
+    TooInvolved,
+    diff,
+    edited,
+    gives_elements_only,
+    name_from_here,
+    reads_as,
+    source_of,
+)
+from unstall.profiles.remedies.remedy import Edit
+from unstall.profiles.stages.places import Place
 
 SOURCE = """\
 import tensorflow as tf

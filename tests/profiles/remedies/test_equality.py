@@ -7,7 +7,7 @@ from collections import UserDict
 import numpy as np
 import pytest
 
-from profiles.remedies.equality import Broken, Comparison, Readings, compare
+from unstall.profiles.remedies.equality import Broken, Comparison, Readings, compare
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.random((6, 4, 4, 3)).astype(np.float32)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.remedies import AS_WRITTEN, Trial, gains_of
-from profiles.report.remedies import gain_rows, trial_sentences
 from tests.builders import a_sample, a_trial, samples_at
+from unstall.profiles.remedies import AS_WRITTEN, Trial, gains_of
+from unstall.profiles.report.remedies import gain_rows, trial_sentences
 
 # Four rounds in which "b" is twice as fast.
 TWICE = {AS_WRITTEN: samples_at(*[100.0] * 4), "b": samples_at(*[200.0] * 4)}

@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 
 import unstall
-from profiles.measure.batches import FitData
-from profiles.remedies.data import Failed
-from profiles.remedies.fit_data import data_of, measure_with
-from profiles.remedies.keras_remedies import ArrayData, PyDatasetData
-from profiles.remedies.room import Room
-from profiles.stages.places import Place
+from unstall.profiles.measure.batches import FitData
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.fit_data import data_of, measure_with
+from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.stages.places import Place
 
 IMAGES = np.random.default_rng(0).random((64, 4)).astype(np.float32)
 LABELS = np.arange(64, dtype=np.float32)

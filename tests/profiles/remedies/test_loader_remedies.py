@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from profiles.remedies.data import Failed
-from profiles.remedies.loop_data import computing, measure_loop, sleeping
 from tests.planted import planted
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.loop_data import computing, measure_loop, sleeping
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -46,7 +46,7 @@ def loader_of(dataset=None, **settings):
 
 
 def data_of(loader, needs=("waiting", "edges"), pins=False):
-    from profiles.remedies.loader_remedies import LoaderData
+    from unstall.profiles.remedies.loader_remedies import LoaderData
 
     return LoaderData(loader, needs=needs, calls=2, images_per_batch=4, pins=pins)
 
@@ -183,7 +183,7 @@ def test_batches_that_wait_ready_at_the_end_of_an_epoch_are_in_its_time_and_not_
 
 @planted
 def test_the_stand_in_computes_as_long_as_it_was_asked_for(torch):
-    from profiles.remedies.loader_remedies import computing_on
+    from unstall.profiles.remedies.loader_remedies import computing_on
 
     step = computing(0.02, computing_on(2))
     began = time.perf_counter()
@@ -215,7 +215,7 @@ def test_workers_draw_other_numbers_where_the_data_set_draws(torch):
 
 
 def test_workers_of_a_loader_that_is_made_anew_do_not_stay(torch):
-    from profiles.remedies.loader_remedies import LoaderData
+    from unstall.profiles.remedies.loader_remedies import LoaderData
 
     def of(workers, needs=("waiting", "edges")):
         loader = loader_of(num_workers=workers)

@@ -7,9 +7,9 @@ import math
 import pytest
 import tensorflow as tf
 
-from profiles.remedies import tf_part
-from profiles.remedies.tf_part import EpochPart
-from profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
+from unstall.profiles.remedies import tf_part
+from unstall.profiles.remedies.tf_part import EpochPart
+from unstall.profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
 
 ELEMENTS = 400
 

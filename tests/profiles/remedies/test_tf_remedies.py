@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.measure.batches import FitData
-from profiles.remedies import NEEDS, tf_finding, tf_remedies
-from profiles.remedies.data import Failed
-from profiles.remedies.fit_data import data_of
-from profiles.remedies.room import Room
-from profiles.remedies.tf_remedies import TfData
-from profiles.stages import nodes, note_places, tf_stages
-from profiles.stages.tf_model import written
-from profiles.stages.tf_stages import tfdata_table
 from tests.builders import MS
 from tests.checks import run_python
 from tests.planted import planted
+from unstall.profiles.measure.batches import FitData
+from unstall.profiles.remedies import NEEDS, tf_finding, tf_remedies
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.fit_data import data_of
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.remedies.tf_remedies import TfData
+from unstall.profiles.stages import nodes, note_places, tf_stages
+from unstall.profiles.stages.tf_model import written
+from unstall.profiles.stages.tf_stages import tfdata_table
 
 IMAGES = 200
 
@@ -573,8 +573,8 @@ def test_each_epoch_reads_a_cache_that_memory_cannot_hold_from_the_disk(memory_b
 def test_a_cache_on_disk_that_is_in_use_is_removed_when_the_process_ends(tmp_path):
     code = """
 import tensorflow as tf, unstall
-from profiles.remedies.room import Room
-from profiles.remedies.tf_remedies import TfData
+from unstall.profiles.remedies.room import Room
+from unstall.profiles.remedies.tf_remedies import TfData
 data = tf.data.Dataset.range(8).map(lambda number: tf.ones((9,)) * tf.cast(number, tf.float32)).batch(4)
 data = TfData(data, needs=["waiting"], room=Room(calls=2, memory_bytes=0, disk_bytes=1e9)).whole(["cache-on-disk"])
 print(len(list(data)), len(list(tf.io.gfile.glob("unstall-cache-*/*/cache*.index"))))

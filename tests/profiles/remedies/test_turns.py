@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
-from profiles.remedies.data import Failed
-from profiles.remedies.equality import Broken, Comparison
-from profiles.remedies.remedy import Edit
-from profiles.remedies.turns import Turns
-from profiles.report.remedies import trial_sentences
-from profiles.samples import Sample
-from profiles.script.trying import with_trial
-from profiles.stages.places import Place
 from tests.builders import a_measurement_document, a_result, a_sample
 from tests.fakes import FakeClock
+from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.equality import Broken, Comparison
+from unstall.profiles.remedies.remedy import Edit
+from unstall.profiles.remedies.turns import Turns
+from unstall.profiles.report.remedies import trial_sentences
+from unstall.profiles.samples import Sample
+from unstall.profiles.script.trying import with_trial
+from unstall.profiles.stages.places import Place
 
 IMAGES = 8
 

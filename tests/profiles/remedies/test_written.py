@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies import NEEDS, Remedy, tf_finding
-from profiles.remedies.edits import edited
-from profiles.remedies.fit_data import data_of
-from profiles.stages.places import note_places, users_call
 from tests.planted import planted
+from unstall.profiles.remedies import NEEDS, Remedy, tf_finding
+from unstall.profiles.remedies.edits import edited
+from unstall.profiles.remedies.fit_data import data_of
+from unstall.profiles.stages.places import note_places, users_call
 
 BEGINS = """
 import keras, numpy as np, tensorflow as tf

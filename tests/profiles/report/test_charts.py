@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from profiles.report import bars, charts
-from profiles.report.bars import Bar
-from profiles.report.charts import Axis, Band, Line, Point
-from profiles.results.parts import PARTS
 from tests.checks import Page, assert_harmless
+from unstall.profiles.report import bars, charts
+from unstall.profiles.report.bars import Bar
+from unstall.profiles.report.charts import Axis, Band, Line, Point
+from unstall.profiles.results.parts import PARTS
 
 STYLE = (Path(charts.__file__).parent / "templates" / "style.css.j2").read_text()
 SECONDS = dict.fromkeys(PARTS, 0.0)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from profiles.report.codec import DecodeError, decode, encode
-from profiles.samples import Sample
 from tests.builders import STAGE_TABLE, a_result, a_sample, a_telemetry
+from unstall.profiles.report.codec import DecodeError, decode, encode
+from unstall.profiles.samples import Sample
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiles.report import write
-from profiles.report.comparison import compare, print_comparison
-from profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive
-from profiles.report.show import main
-from profiles.statistics import unpaired_ratio_interval
-from profiles.text import Terminal
 from tests.builders import MS, a_measurement_document, a_result, rounds_of, with_subject
+from unstall.profiles.report import write
+from unstall.profiles.report.comparison import compare, print_comparison
+from unstall.profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive
+from unstall.profiles.report.show import main
+from unstall.profiles.statistics import unpaired_ratio_interval
+from unstall.profiles.text import Terminal
 
 
 def a_run(step_ms: float = 10, *, name: str = "tf-data", canary_ms: float = 5, **changes: Any) -> MeasurementDocument:

@@ -11,12 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.gate.report import CHECK, COMPARISONS
-from profiles.report import github
-from profiles.report.figures import FORMS, Figure
-from profiles.report.measurements import KIND
-from profiles.stage_table import Stage, StageTable
-from profiles.text import Terminal
 from tests.builders import (
     a_comparisons_document,
     a_gate_check_document,
@@ -24,6 +18,12 @@ from tests.builders import (
     a_result,
     gate_measurements,
 )
+from unstall.benchmarks.gate.report import CHECK, COMPARISONS
+from unstall.profiles.report import github
+from unstall.profiles.report.figures import FORMS, Figure
+from unstall.profiles.report.measurements import KIND
+from unstall.profiles.stage_table import Stage, StageTable
+from unstall.profiles.text import Terminal
 
 FIGURES = (
     Figure(

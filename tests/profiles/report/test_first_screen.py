@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 
-from profiles.remedies import AS_WRITTEN, Untried
-from profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
-from profiles.report.screen import Bar, Picture, Screen, print_screen
-from profiles.report.screen_lines import verdict_line
-from profiles.results.verdict import judge
-from profiles.text import Terminal
 from tests.builders import (
     STAGE_TABLE,
     a_cold_result,
@@ -26,6 +20,12 @@ from tests.builders import (
     samples_at,
     with_subject,
 )
+from unstall.profiles.remedies import AS_WRITTEN, Untried
+from unstall.profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
+from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
+from unstall.profiles.report.screen_lines import verdict_line
+from unstall.profiles.results.verdict import judge
+from unstall.profiles.text import Terminal
 
 FACTS = {"parameters": 813_217}
 
@@ -201,7 +201,7 @@ def test_a_bar_is_as_long_as_an_image_takes_and_divided_as_the_verdict_says() ->
 def test_the_way_to_a_cpu_is_noise_and_is_never_blamed() -> None:
     """Batches from memory take 4 ms longer a step than one that lies there: on a CPU that is chance."""
     samples = (*a_result(device="cpu").samples, *rounds_of("replay", 8, 8, 8))
-    from profiles.results import summarise
+    from unstall.profiles.results import summarise
 
     noisy = summarise(a_result(device="cpu").subject, list(samples), typical_canary_ns=5e6)
     text = shown(a_main_job(noisy))

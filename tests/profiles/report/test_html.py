@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from profiles.machine.telemetry import Trace
-from profiles.report.bars import PART_NAMES
-from profiles.report.html import heat, render
-from profiles.results.result import Result
-from profiles.results.verdict import judge
 from tests.builders import a_cold_result, a_document, a_result, a_telemetry, rounds_of, with_subject
 from tests.checks import Page, assert_harmless
+from unstall.profiles.machine.telemetry import Trace
+from unstall.profiles.report.bars import PART_NAMES
+from unstall.profiles.report.html import heat, render
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import judge
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",

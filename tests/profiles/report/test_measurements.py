@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from profiles.report import DocumentError, load, write
-from profiles.report.document import RESULTS, content_of, judged_by, write_results
-from profiles.report.measurements import (
+from tests.builders import (
+    STAGE_TABLE,
+    a_cold_result,
+    a_measurement_document,
+    a_result,
+    a_telemetry,
+    rounds_of,
+    with_subject,
+)
+from unstall.profiles.report import DocumentError, load, write
+from unstall.profiles.report.document import RESULTS, content_of, judged_by, write_results
+from unstall.profiles.report.measurements import (
     CALL,
     KIND,
     KINDS,
@@ -25,18 +34,9 @@ from profiles.report.measurements import (
     unlisted_dataset,
     window_mark,
 )
-from profiles.report.show import main
-from profiles.stage_table import AnnotatedFunction, Line
-from profiles.text import Terminal
-from tests.builders import (
-    STAGE_TABLE,
-    a_cold_result,
-    a_measurement_document,
-    a_result,
-    a_telemetry,
-    rounds_of,
-    with_subject,
-)
+from unstall.profiles.report.show import main
+from unstall.profiles.stage_table import AnnotatedFunction, Line
+from unstall.profiles.text import Terminal
 
 FAST = a_result(
     "tf-data",

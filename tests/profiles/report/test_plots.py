@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from profiles.machine.telemetry import Mark, Trace
-from profiles.report.plots import machine_charts
 from tests.checks import Page
+from unstall.profiles.machine.telemetry import Mark, Trace
+from unstall.profiles.report.plots import machine_charts
 
 
 def a_trace(**changes: Any) -> Trace:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from profiles.report.text import print_stages
-from profiles.stage_table import Stage, StageTable
-from profiles.unit import IMAGE
 from tests.builders import STAGE_TABLE as TABLE
+from unstall.profiles.report.text import print_stages
+from unstall.profiles.stage_table import Stage, StageTable
+from unstall.profiles.unit import IMAGE
 
 
 def printed(table: StageTable, width: int = 100) -> str:

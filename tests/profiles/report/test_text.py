@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from profiles.report.text import print_results, print_stages, verdict_lines
-from profiles.results.result import Result
-from profiles.results.verdict import judge, what_the_cache_hides
-from profiles.stage_table import Stage, StageTable
-from profiles.unit import IMAGE
 from tests import PROJECT_ROOT
 from tests.builders import a_cold_result, a_result, a_sample, rounds_of
+from unstall.profiles.report.text import print_results, print_stages, verdict_lines
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.verdict import judge, what_the_cache_hides
+from unstall.profiles.stage_table import Stage, StageTable
+from unstall.profiles.unit import IMAGE
 
 GOLDEN = PROJECT_ROOT / "tests" / "golden"
 

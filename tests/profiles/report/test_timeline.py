@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from profiles.report import document as documents
-from profiles.report import show
-from profiles.report.measurements import KIND
-from profiles.report.timeline import timeline, trace_of
-from profiles.results.result import Result
 from tests.builders import a_measurement_document, a_result, a_telemetry, a_truth_document, rounds_of
 from tests.checks import Page, assert_harmless
+from unstall.profiles.report import document as documents
+from unstall.profiles.report import show
+from unstall.profiles.report.measurements import KIND
+from unstall.profiles.report.timeline import timeline, trace_of
+from unstall.profiles.results.result import Result
 
 STEPS = ((3_000_000, 1_000_000), (0, 2_000_000))
 
@@ -85,7 +85,7 @@ def test_show_prints_the_trace_as_json(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_run_that_keeps_no_steps_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from benchmarks.truth.report import KIND as TRUTH
+    from unstall.benchmarks.truth.report import KIND as TRUTH
 
     document = a_truth_document()
     documents.write(tmp_path, document, TRUTH, TRUTH.derive(document))

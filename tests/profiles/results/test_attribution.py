@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiles.devices import Device, parse_device
-from profiles.results.attribution import BALANCED_FROM, INPUT_FROM, Attribution, attribute
-from profiles.results.checks import check_own_steps
-from profiles.results.parts import PARTS
-from profiles.samples import Sample
-from profiles.statistics import t_interval
 from tests.builders import MS, a_result, a_sample, an_attribution, rounds_of
+from unstall.profiles.devices import Device, parse_device
+from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, Attribution, attribute
+from unstall.profiles.results.checks import check_own_steps
+from unstall.profiles.results.parts import PARTS
+from unstall.profiles.samples import Sample
+from unstall.profiles.statistics import t_interval
 
 CPU, GPU, EMULATED = parse_device("cpu"), parse_device("gpu"), parse_device("emulated:1000")
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.devices import parse_device
-from profiles.results.attribution import attribute
-from profiles.results.checks import (
+from tests.builders import MS, a_sample, an_attribution, rounds_of
+from unstall.profiles.devices import parse_device
+from unstall.profiles.results.attribution import attribute
+from unstall.profiles.results.checks import (
     check_all,
     check_buffers,
     check_canary,
@@ -19,8 +20,7 @@ from profiles.results.checks import (
     check_parts,
     check_rounds,
 )
-from profiles.samples import Sample
-from tests.builders import MS, a_sample, an_attribution, rounds_of
+from unstall.profiles.samples import Sample
 
 SOUND: dict[str, list[Sample]] = {
     "resident": rounds_of("resident", 4, 4, 4),

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from profiles.results.evidence import Evidence, Finding, Gain
 from tests.builders import a_result
+from unstall.profiles.results.evidence import Evidence, Finding, Gain
 
 PREDICTED = Gain(ratio=1.25, kind="predicted", assumption="if edges were gone")
 MEASURED = Gain(ratio=1.6, kind="measured", ci95=(1.5, 1.7))

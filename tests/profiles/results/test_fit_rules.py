@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from profiles.machine.strain import Strain
-from profiles.results.account import Account, later_call
-from profiles.results.fit_rules import fit_findings
-from profiles.samples import Sample
 from tests.builders import MS, a_result, a_sample
+from unstall.profiles.machine.strain import Strain
+from unstall.profiles.results.account import Account, later_call
+from unstall.profiles.results.fit_rules import fit_findings
+from unstall.profiles.samples import Sample
 
 S = 10**9
 

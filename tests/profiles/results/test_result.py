@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from profiles.devices import parse_device
-from profiles.report.files import to_json
-from profiles.results.parts import PARTS
-from profiles.results.result import summarise
-from profiles.results.subject import Subject
 from tests.builders import MS, a_cold_result, a_result, a_sample, rounds_of
+from unstall.profiles.devices import parse_device
+from unstall.profiles.report.files import to_json
+from unstall.profiles.results.parts import PARTS
+from unstall.profiles.results.result import summarise
+from unstall.profiles.results.subject import Subject
 
 # Keys of a result that other tools rely on. Source: the design, "The results file".
 RESULT_KEYS = {

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 import unstall
-from profiles.machine.mounts import Storage
-from profiles.machine.strain import Strain
-from profiles.results import rules
-from profiles.results.attribution import loading_range
-from profiles.results.evidence import Advice, Evidence, Finding
-from profiles.results.parts import Parts
-from profiles.results.result import Result
-from profiles.results.rules import RULES, findings
-from profiles.stage_table import Stage, StageTable
 from tests.builders import MS, a_result, a_sample, an_attribution, rounds_of
+from unstall.profiles.machine.mounts import Storage
+from unstall.profiles.machine.strain import Strain
+from unstall.profiles.results import rules
+from unstall.profiles.results.attribution import loading_range
+from unstall.profiles.results.evidence import Advice, Evidence, Finding
+from unstall.profiles.results.parts import Parts
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.rules import RULES, findings
+from unstall.profiles.stage_table import Stage, StageTable
 
 
 def of(result: Result | None = None, **known: Any) -> Evidence:

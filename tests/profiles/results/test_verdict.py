@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from profiles.machine.page_cache import StorageRates
-from profiles.results.evidence import Advice
-from profiles.results.result import Result
-from profiles.results.rules import findings
-from profiles.results.verdict import Verdict, evidence_of, judge, speed_up, what_the_cache_hides
-from profiles.stage_table import StageTable
 from tests.builders import a_cold_result, a_result, an_attribution, rounds_of, with_subject
+from unstall.profiles.machine.page_cache import StorageRates
+from unstall.profiles.results.evidence import Advice
+from unstall.profiles.results.result import Result
+from unstall.profiles.results.rules import findings
+from unstall.profiles.results.verdict import Verdict, evidence_of, judge, speed_up, what_the_cache_hides
+from unstall.profiles.stage_table import StageTable
 
 
 def a_variant(name: str, *step_ms: float, first_round: int = 0, **settings: Any) -> Result:

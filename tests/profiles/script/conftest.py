@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiles.script.profiler import Profiler
+from unstall.profiles.script.profiler import Profiler
 
 
 @pytest.fixture

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.machine.page_cache import cached_ratio, drop
-from profiles.machine.strain import Strain, StrainMeter
-from profiles.report.accounts import account_lines, account_rows
-from profiles.results.account import PART_TEXTS, STEPS_TOGETHER, UNEXPLAINED_RATIO, Account
-from profiles.results.fit_rules import fit_findings
-from profiles.script import epochs
-from profiles.script.profiler import Profiler
 from tests.builders import MS
 from tests.fakes import FakeClock
 from tests.planted import as_written, planted, sleepy_model, tensorflow_only
+from unstall.profiles.machine.page_cache import cached_ratio, drop
+from unstall.profiles.machine.strain import Strain, StrainMeter
+from unstall.profiles.report.accounts import account_lines, account_rows
+from unstall.profiles.results.account import PART_TEXTS, STEPS_TOGETHER, UNEXPLAINED_RATIO, Account
+from unstall.profiles.results.fit_rules import fit_findings
+from unstall.profiles.script import epochs
+from unstall.profiles.script.profiler import Profiler
 
 MEGABYTE = 2**20
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies.data import Failed
-from profiles.script import applying
-from profiles.script.applying import Applied, Wanted
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.script import applying
+from unstall.profiles.script.applying import Applied, Wanted
 
 X = np.arange(40, dtype=np.float32).reshape(40, 1)
 Y, OTHER = X + 1, X + 100

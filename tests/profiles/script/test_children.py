@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiles.script.children import Children
+from unstall.profiles.script.children import Children
 
 TYPE, CELL = "type python -m profiles ", "`%%stalls` on top of the cell that trains"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from profiles.script.completion import HostStep, on_device
 from tests.checks import with_gpus
 from tests.planted import planted
+from unstall.profiles.script.completion import HostStep, on_device
 
 
 def a_step(**changes: Any) -> HostStep:
@@ -56,8 +56,8 @@ JAX = """
 import os, sys, time
 os.environ["KERAS_BACKEND"] = "jax"
 import keras, numpy as np
-from profiles.script.hooks import time_hooks
-from profiles.script.monitor import StallMonitor
+from unstall.profiles.script.hooks import time_hooks
+from unstall.profiles.script.monitor import StallMonitor
 
 class Data(keras.utils.PyDataset):
     def __init__(self, wait_s, end_s):

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from profiles import clock
-from profiles.script.epochs import IteratorCount, Tally
 from tests.builders import record_of
+from unstall.profiles import clock
+from unstall.profiles.script.epochs import IteratorCount, Tally
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from profiles.script.loops import Loops
 from tests.planted import planted
+from unstall.profiles.script.loops import Loops
 
 pytestmark = pytest.mark.needs("grain")
 
 
 @pytest.fixture
 def loops() -> Iterator[Loops]:
-    from profiles.script.grain_loops import GrainData
+    from unstall.profiles.script.grain_loops import GrainData
 
     loops = Loops(max_steps=None)
     restore = GrainData().attach(loops)
@@ -87,7 +87,7 @@ def test_a_data_loader_is_watched(loops: Loops) -> None:
 def test_classes_are_as_before_once_it_is_over() -> None:
     import grain
 
-    from profiles.script.grain_loops import GrainData
+    from unstall.profiles.script.grain_loops import GrainData
 
     before = grain.MapDataset.__iter__
     loops = Loops(max_steps=None)

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import PROJECT_ROOT
+from tests import INSTALLED
 from tests.checks import have_ended
 
 PROGRAM = """
 import os, signal, subprocess, sys, time
 import unstall
-from profiles.script import guard as module
+from unstall.profiles.script import guard as module
 module._LEAVE_S = {leave_s}
 def say(line):
     print("said:", line, file=sys.stderr, flush=True)
@@ -36,7 +36,7 @@ def started(body: str, leave_s: float = 2.0) -> subprocess.Popen[str]:
     text = PROGRAM.format(body=textwrap.indent(textwrap.dedent(body), "    "), leave_s=leave_s)
     return subprocess.Popen(
         [sys.executable, "-c", text],
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        env={**os.environ, "PYTHONPATH": str(INSTALLED)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -152,11 +152,11 @@ def test_a_script_does_not_outlive_its_parent() -> None:
 
 
 def test_what_was_printed_before_is_printed_once(tmp_path: Path) -> None:
-    text = 'import sys\nimport unstall\nfrom profiles.script.guard import guarded\nprint("once", end="")\n'
+    text = 'import sys\nimport unstall\nfrom unstall.profiles.script.guard import guarded\nprint("once", end="")\n'
     text += "sys.exit(guarded(lambda guard: 0, print))"
     shown = subprocess.run(
         [sys.executable, "-c", text],
-        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        env={**os.environ, "PYTHONPATH": str(INSTALLED)},
         capture_output=True,
         text=True,
         timeout=60,

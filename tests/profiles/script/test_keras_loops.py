@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
-from profiles.script.keras_loops import KerasData
-from profiles.script.loops import Loops
 from tests.planted import planted
+from unstall.profiles.script.keras_loops import KerasData
+from unstall.profiles.script.loops import Loops
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies import NEEDS
-from profiles.remedies.fit_data import data_of
-from profiles.script import ceilings, profiler
-from profiles.script.loop_sources import TorchLoaders
-from profiles.script.loops import Loops
-from profiles.script.monitor import StallMonitor
-from profiles.script.profiler import Profiler
+from unstall.profiles.remedies import NEEDS
+from unstall.profiles.remedies.fit_data import data_of
+from unstall.profiles.script import ceilings, profiler
+from unstall.profiles.script.loop_sources import TorchLoaders
+from unstall.profiles.script.loops import Loops
+from unstall.profiles.script.monitor import StallMonitor
+from unstall.profiles.script.profiler import Profiler
 
 IMAGES, LABELS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
 

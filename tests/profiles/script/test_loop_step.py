@@ -15,7 +15,7 @@ def torch():
 
 
 def noted(torch, step):
-    from profiles.script.loop_step import StepNotes
+    from unstall.profiles.script.loop_step import StepNotes
 
     notes = StepNotes()
     try:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiles.script.loop_sources import TorchLoaders
-from profiles.script.loops import Loops
-from profiles.unit import images_in
-from tests import PROJECT_ROOT
+from tests import INSTALLED
 from tests.checks import in_forks, run_python
+from unstall.profiles.script.loop_sources import TorchLoaders
+from unstall.profiles.script.loops import Loops
+from unstall.profiles.unit import images_in
 
 TORCH = {
     "torch/__init__.py": """
@@ -162,7 +162,7 @@ SCRIPTS = {
 PROGRAM = """
 import os, sys
 os.chdir({folder!r})
-from profiles.__main__ import guarded_main
+from unstall.profiles.__main__ import guarded_main
 sys.exit(guarded_main({words!r}))
 """
 
@@ -209,7 +209,7 @@ def on_path(library, tmp_path_factory):
 
 
 def environment(on_path):
-    return {"PYTHONPATH": f"{PROJECT_ROOT}{os.pathsep}{on_path}", "COLUMNS": "120"}
+    return {"PYTHONPATH": f"{INSTALLED}{os.pathsep}{on_path}", "COLUMNS": "120"}
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +237,7 @@ def ran(library, on_path, tmp_path_factory):
 def run(folder, on_path, text):
     """Runs a script in a process of its own, as a user does. PyTorch is first imported by the script."""
     write(folder, text)
-    done = run_python(folder, "-m", "profiles", *words_of(), **environment(f"{on_path}{os.pathsep}{folder}"))
+    done = run_python(folder, "-m", "unstall", "profile", *words_of(), **environment(f"{on_path}{os.pathsep}{folder}"))
     return Ran(folder=folder, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
@@ -286,7 +286,9 @@ def test_it_needs_few_packages(on_path, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nfor name in {others}:\n    sys.modules[name] = None\n{FAKE_TIME}"
     )
-    shown = run(tmp_path, on_path, "import profiles\nfor batch in train: pass\nprint(profiles.Device.__name__)")
+    shown = run(
+        tmp_path, on_path, "from unstall import profiles\nfor batch in train: pass\nprint(profiles.Device.__name__)"
+    )
     assert (shown.stdout, shown.returncode) == ("Device\n", 0), shown.stderr
     assert "is input-bound" in shown.stderr
     provenance = shown.results["provenance"]

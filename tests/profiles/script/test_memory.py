@@ -68,7 +68,7 @@ CLEAN = LOOP.format(epochs=200, leak="np.ones(400_000).sum()")
 @repeated
 def test_a_planted_leak_is_named_and_clean_epochs_have_none(script: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(script))
-    shown = run_python(tmp_path, "-m", "profiles", "--no-trial", "--out", "out", "train.py")
+    shown = run_python(tmp_path, "-m", "unstall", "profile", "--no-trial", "--out", "out", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     [verdict] = json.loads((tmp_path / "out" / "results.json").read_text())["verdicts"]
     findings = [one["text"] for one in verdict["findings"] if one["rule"] == "growing memory"]

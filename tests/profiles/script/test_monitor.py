@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import profiles
 from tests.planted import sequential, sleepy_model
+from unstall import profiles
 
 IMAGES = np.random.default_rng(0).random((64, 4, 4, 3)).astype(np.float32)
 KEYS = {"images_per_sec", "loading_ratio", "wait_ms_per_step"}
@@ -79,7 +79,7 @@ def test_it_has_no_batch_hook_that_would_make_keras_wait_for_each_step():
 
 
 def test_a_name_that_the_package_has_not_is_refused():
-    with pytest.raises(AttributeError, match="module 'profiles' has no attribute 'StalMonitor'"):
+    with pytest.raises(AttributeError, match="module 'unstall.profiles' has no attribute 'StalMonitor'"):
         profiles.StalMonitor  # noqa: B018
 
 

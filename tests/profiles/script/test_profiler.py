@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies.data import Failed
-from profiles.script.fit_trial import HeldFit
-from profiles.script.profiler import Profiler
+from unstall.profiles.remedies.data import Failed
+from unstall.profiles.script.fit_trial import HeldFit
+from unstall.profiles.script.profiler import Profiler
 
 INPUTS, TARGETS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
 

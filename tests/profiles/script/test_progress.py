@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from profiles.script.progress import ReadingProgress
-from profiles.text import Terminal
 from tests.fakes import FakeClock
+from unstall.profiles.script.progress import ReadingProgress
+from unstall.profiles.text import Terminal
 
 FITS = ("fit 1 (train.py:42)", "fit 2 (train.py:50)")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from profiles.statistics import geometric_mean
 from tests.checks import run_python
 from tests.planted import planted
+from unstall.profiles.statistics import geometric_mean
 
 # A measured gain may differ by this much from that of the script edited by hand.
 NEAR = 0.10
@@ -301,7 +301,7 @@ def test_the_best_is_chosen_and_gains_what_it_gains_by_hand(
     case = CASES[name]
     script = case.script.replace("FILES", repr(str(real_photos / "train" / "cats")))
     (tmp_path / "train.py").write_text(script)
-    shown = run_python(tmp_path, "-m", "profiles", "--budget", 80, "--out", "out", "train.py")
+    shown = run_python(tmp_path, "-m", "unstall", "profile", "--budget", 80, "--out", "out", "train.py")
     assert shown.returncode == 0, shown.stderr[-3000:]
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     [copies] = document["trials"].values()

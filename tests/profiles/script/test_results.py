@@ -10,16 +10,16 @@ import keras
 import numpy as np
 import pytest
 
-from profiles.devices import CPU
-from profiles.results.checks import check_claims
-from profiles.results.result import Result, summarise
-from profiles.results.verdict import judge
-from profiles.script.epochs import EpochRecord
-from profiles.script.profiler import Profiler
-from profiles.script.results import Ceilings, FitRecord, join_calls, samples_of
 from tests.builders import MS, record_of, rounds_of
 from tests.fakes import FakeClock
 from tests.planted import planted, sleepy_model
+from unstall.profiles.devices import CPU
+from unstall.profiles.results.checks import check_claims
+from unstall.profiles.results.result import Result, summarise
+from unstall.profiles.results.verdict import judge
+from unstall.profiles.script.epochs import EpochRecord
+from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.script.results import Ceilings, FitRecord, join_calls, samples_of
 
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
 LABELS = IMAGES.mean((1, 2, 3))

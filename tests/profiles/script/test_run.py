@@ -15,10 +15,10 @@ import time
 
 import pytest
 
-from profiles.__main__ import main
-from tests import PROJECT_ROOT
+from tests import INSTALLED, PROJECT_ROOT
 from tests.checks import SHORT_PROFILES, in_forks, run_here, run_python, samples_of
 from tests.planted import planted
+from unstall.profiles.__main__ import main
 
 pytestmark = pytest.mark.long
 
@@ -45,7 +45,9 @@ def write(folder, text, name="train.py", keras=True):
 
 def run(folder, *words, plain=False, **environment):
     # Remedies are tried in test_trying.py.
-    return run_python(folder, *(() if plain else ("-m", "profiles", "--no-trial", "--details")), *words, **environment)
+    return run_python(
+        folder, *(() if plain else ("-m", "unstall", "profile", "--no-trial", "--details")), *words, **environment
+    )
 
 
 def run_short(folder, *words, **environment):
@@ -130,7 +132,7 @@ def test_an_error_is_shown_without_our_frames_and_a_folder_of_data_hides_no_moni
     script = write(
         tmp_path,
         """
-        import profiles
+        from unstall import profiles
         print(profiles.StallMonitor.__name__)
         def batches():
             for start in range(4):
@@ -165,7 +167,7 @@ def test_a_monitor_in_the_script_and_a_look_for_keras_before_it_is_imported(tmp_
         """
         + textwrap.indent(KERAS, " " * 8)
         + """
-        import profiles
+        from unstall import profiles
         monitor, model = profiles.StallMonitor(), network()
         model.fit(images, labels, epochs=3, verbose=0, callbacks=[monitor])
         assert model.train_function.__module__.startswith("keras.")
@@ -271,10 +273,10 @@ def shown_of(tmp_path_factory):
         words = ["--no-trial", "--details", str(folder / "train.py")]
         codes[name] = (
             f"import os, sys\nos.chdir({str(place)!r})\n"
-            f"from profiles.__main__ import guarded_main\nsys.exit(guarded_main({words!r}))"
+            f"from unstall.profiles.__main__ import guarded_main\nsys.exit(guarded_main({words!r}))"
         )
     home = tmp_path_factory.mktemp("forks")
-    return in_forks(codes, home, cwd=home, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)})
+    return in_forks(codes, home, cwd=home, env={**os.environ, "PYTHONPATH": str(INSTALLED)})
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,9 @@ def test_where_training_happened_instead_is_named_with_what_to_type(name, said, 
 
 
 def test_a_script_that_uses_our_packages_gets_the_ones_that_are_running(tmp_path):
-    lines = "import profiles, unstall.profiles\nfrom pipeline import build\nprint(profiles is unstall.profiles)"
+    lines = (
+        "import sys\nloaded = sys.modules['unstall.profiles']\nfrom unstall import profiles\nprint(profiles is loaded)"
+    )
     shown = run(tmp_path, write(tmp_path, lines, keras=False))
     assert (shown.stdout, shown.returncode) == ("True\n", 0), shown.stderr
 
@@ -312,12 +316,12 @@ ENDS = [
 def ended(tmp_path_factory):
     """Exit code, output and errors of scripts of one line each."""
     folder = tmp_path_factory.mktemp("ends")
-    profile = "import sys\nfrom profiles.__main__ import main\nsys.exit(main([{!r}]))"
+    profile = "import sys\nfrom unstall.profiles.__main__ import main\nsys.exit(main([{!r}]))"
     codes = {
         line: profile.format(str(write(folder, line, f"{number}.py", keras=False)))
         for number, (line, *_) in enumerate(ENDS)
     }
-    return in_forks(codes, folder, cwd=folder, env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)})
+    return in_forks(codes, folder, cwd=folder, env={**os.environ, "PYTHONPATH": str(INSTALLED)})
 
 
 @pytest.mark.parametrize(("line", "code", "error"), ENDS)
@@ -337,7 +341,7 @@ def test_an_excepthook_of_the_scripts_own_is_called(shown_of):
 
 EDITED = """
 import sys, unstall
-from profiles.script.run import run_script
+from unstall.profiles.script.run import run_script
 with open("train.py") as file:
     source = "# put in front\\n\\n" + file.read()
 sys.exit(run_script("train.py", [], lambda error, code: None, source=source))
@@ -406,13 +410,6 @@ def test_a_profiles_of_the_scripts_own_is_what_it_imports(place, shown_of):
     assert (output, code) == ("theirs\n", 0), errors
 
 
-def test_a_folder_of_data_is_no_package(tmp_path):
-    script = write(tmp_path, "import profiles\nprint(profiles.Device.__name__)", keras=False)
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "users.csv").touch()
-    assert run(tmp_path, script).stdout == "Device\n"
-
-
 @planted
 @pytest.mark.slow  # 20 s: a script of many fits
 def test_calls_in_a_loop_and_in_a_thread_nothing_to_train_on_and_loaders_that_print(tmp_path):
@@ -471,8 +468,8 @@ def test_data_that_blocks_when_it_is_read_again_is_given_up(tmp_path):
         specs = (tf.TensorSpec((None, 16, 16, 3)), tf.TensorSpec((None,)))
         data = tf.data.Dataset.from_generator(batches, output_signature=specs)
         network().fit(data, verbose=0)
-        import profiles.script.stages
-        profiles.script.stages.STAGES_LIMIT_S = 3
+        import unstall.profiles.script.stages
+        unstall.profiles.script.stages.STAGES_LIMIT_S = 3
         sys.exit(5)
         """,
     )
@@ -496,8 +493,8 @@ def test_ctrl_c_while_data_are_read_again_ends_the_command_and_leaves_its_result
         print("ended", flush=True)
         """,
     )
-    command = [sys.executable, "-m", "profiles", "--no-ceilings", "--out", "out", str(script)]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    command = [sys.executable, "-m", "unstall", "profile", "--no-ceilings", "--out", "out", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(INSTALLED)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
@@ -518,8 +515,8 @@ def test_ctrl_c_while_data_are_read_again_ends_the_command_and_leaves_its_result
 
 def test_a_closed_stderr_changes_nothing(tmp_path):
     script = write(tmp_path, "print('ran')", keras=False)
-    line = f"{sys.executable} -m profiles {script} 2>&-"
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    line = f"{sys.executable} -m unstall profile {script} 2>&-"
+    environment = {**os.environ, "PYTHONPATH": str(INSTALLED)}
     shown = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert (shown.returncode, shown.stdout) == (0, "ran\n")
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles import __main__ as command
-from profiles.measure import backends
-from profiles.report.document import load
-from profiles.report.measurements import KINDS
-from profiles.script import stages
-from profiles.script.profiler import Profiler
-from profiles.script.report import report_on
-from profiles.script.stages import with_stages
+from unstall.profiles import __main__ as command
+from unstall.profiles.measure import backends
+from unstall.profiles.report.document import load
+from unstall.profiles.report.measurements import KINDS
+from unstall.profiles.script import stages
+from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.script.report import report_on
+from unstall.profiles.script.stages import with_stages
 
 
 def a_model() -> Any:

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.remedies.loop_data import BehindTheHost, measure_loop, sleeping
-from profiles.script.applying import Applied, Wanted
-from profiles.script.loop_sources import TfDatasets
-from profiles.script.loops import Loops
-from profiles.stages.places import note_places
 from tests.checks import SHORT_PROFILES, run_here, run_python
 from tests.planted import planted
+from unstall.profiles.remedies.loop_data import BehindTheHost, measure_loop, sleeping
+from unstall.profiles.script.applying import Applied, Wanted
+from unstall.profiles.script.loop_sources import TfDatasets
+from unstall.profiles.script.loops import Loops
+from unstall.profiles.stages.places import note_places
 
 # A loader without a thread of its own, whose batches take so many seconds.
 DATA = """
@@ -277,8 +277,8 @@ def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_wa
 
 
 def test_reading_of_our_own_is_no_loop_of_the_scripts(loops: Loops) -> None:
-    from profiles.remedies.room import Room
-    from profiles.remedies.tf_remedies import TfData
+    from unstall.profiles.remedies.room import Room
+    from unstall.profiles.remedies.tf_remedies import TfData
 
     data = tf.data.Dataset.range(64).map(lambda value: value + 1).batch(4)
     TfData(data, needs=["waiting"], room=Room(calls=2, memory_bytes=1e9, disk_bytes=1e9))

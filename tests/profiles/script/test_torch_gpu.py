@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import PROJECT_ROOT
+from tests import INSTALLED
 from tests.checks import SHORT_PROFILES, with_gpus
 from tests.planted import planted
 
@@ -112,7 +112,7 @@ def test_waiting_counts_from_when_the_gpu_has_finished(
 ) -> None:
     (tmp_path / "train.py").write_text(SCRIPT % gpu)
     environment = with_gpus()
-    environment["PYTHONPATH"] = f"{PROJECT_ROOT}{os.pathsep}{environment.get('PYTHONPATH', '')}"
+    environment["PYTHONPATH"] = f"{INSTALLED}{os.pathsep}{environment.get('PYTHONPATH', '')}"
     words = ["--no-trial", "--out", "out", "train.py", str(load_ms), str(step_ms), waits]
     process = subprocess.run(
         [sys.executable, "-c", SHORT_PROFILES, *words],

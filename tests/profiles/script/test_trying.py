@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiles.__main__ import main
-from profiles.report.remedies import trial_sentences
-from profiles.script.trying import needs_of, with_trial
-from tests import PROJECT_ROOT
+from tests import INSTALLED
 from tests.builders import a_measurement_document, a_result, an_attribution, rounds_of
 from tests.checks import SHORT_PROFILES, SHORTEN, run_here, run_python
 from tests.planted import planted
+from unstall.profiles.__main__ import main
+from unstall.profiles.report.remedies import trial_sentences
+from unstall.profiles.script.trying import needs_of, with_trial
 
 pytestmark = pytest.mark.long
 
@@ -242,7 +242,7 @@ def test_a_trial_that_goes_wrong_costs_the_trial_and_never_the_script(tmp_path: 
         shown = subprocess.run(
             [sys.executable, "-c", command, "--budget", "2", "--out", "out", "train.py", "bad"],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+            env={**os.environ, "PYTHONPATH": str(INSTALLED)},
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.measure.completion import Completion
-from profiles.script.callback import WatchCallback
-from profiles.script.stepper import Stepper
-from profiles.script.watch import Watch
 from tests.builders import MS
 from tests.planted import sleepy_model
+from unstall.profiles.measure.completion import Completion
+from unstall.profiles.script.callback import WatchCallback
+from unstall.profiles.script.stepper import Stepper
+from unstall.profiles.script.watch import Watch
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((70, 8, 8, 3)).astype(np.float32)
@@ -308,7 +308,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 import keras
-from profiles.script.callback import WatchCallback
+from unstall.profiles.script.callback import WatchCallback
 
 images = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)
 came_to = []

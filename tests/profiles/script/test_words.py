@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.devices import CPU
-from profiles.report.codec import decode, encode
-from profiles.report.measurements import KIND, MeasurementDocument
-from profiles.results.subject import Subject
-from profiles.script.loop_sources import TorchLoaders
-from profiles.script.profiler import Profiler
-from profiles.script.report import report_on
-from profiles.script.stages import with_stages
-from profiles.stages import tf_stages
-from profiles.unit import IMAGE, SAMPLE
 from tests.checks import tables_of
+from unstall.profiles.devices import CPU
+from unstall.profiles.report.codec import decode, encode
+from unstall.profiles.report.measurements import KIND, MeasurementDocument
+from unstall.profiles.results.subject import Subject
+from unstall.profiles.script.loop_sources import TorchLoaders
+from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.script.report import report_on
+from unstall.profiles.script.stages import with_stages
+from unstall.profiles.stages import tf_stages
+from unstall.profiles.unit import IMAGE, SAMPLE
 
 _IMAGE = re.compile(r"\bimages?\b|\bimg\b", re.IGNORECASE)
 

@@ -10,11 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles import profiling
-from profiles.measure.ahead import Ahead
-from profiles.stage_table import StageTable
-from profiles.stages import ahead as reading
-from profiles.stages.ahead import ahead_of
 from tests.fakes import FakeClock
 from tests.planted import (
     IMAGES,
@@ -26,6 +21,11 @@ from tests.planted import (
     sequential,
     tensorflow_only,
 )
+from unstall.profiles import profiling
+from unstall.profiles.measure.ahead import Ahead
+from unstall.profiles.stage_table import StageTable
+from unstall.profiles.stages import ahead as reading
+from unstall.profiles.stages.ahead import ahead_of
 
 pytestmark = tensorflow_only
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.stages.tf_graph import draws, every_node, python_in, random_before_cache, random_in
+from unstall.profiles.stages.tf_graph import draws, every_node, python_in, random_before_cache, random_in
 
 
 def images() -> Any:

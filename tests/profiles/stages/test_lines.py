@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.stage_table import AnnotatedFunction
-from profiles.stages.lines import annotate
 from tests.planted import planted
+from unstall.profiles.stage_table import AnnotatedFunction
+from unstall.profiles.stages.lines import annotate
 
 
 def slow_part() -> None:

@@ -51,8 +51,8 @@ def test_dataset_collate_and_the_rest_are_told_apart(
     import torch
     from torch.utils.data import DataLoader
 
-    from profiles.stages import loader_stages
-    from profiles.stages.loader_stages import loader_table
+    from unstall.profiles.stages import loader_stages
+    from unstall.profiles.stages.loader_stages import loader_table
 
     monkeypatch.setattr(loader_stages, "_ROUNDS", 2)
     monkeypatch.setattr(loader_stages, "_ROUND_S", 0.3)
@@ -75,7 +75,7 @@ def test_dataset_collate_and_the_rest_are_told_apart(
 def test_batches_that_may_come_in_any_order_may_where_stages_are_measured() -> None:
     from torch.utils.data import DataLoader
 
-    from profiles.stages.loader_stages import _Batches, _loader_of
+    from unstall.profiles.stages.loader_stages import _Batches, _loader_of
 
     if not hasattr(DataLoader([0]), "in_order"):
         pytest.skip("this PyTorch has no in_order")
@@ -87,7 +87,7 @@ def test_kinds_of_data_sets(library: None) -> None:
     import torch
     from torch.utils.data import DataLoader, IterableDataset
 
-    from profiles.stages.loader_stages import loader_table
+    from unstall.profiles.stages.loader_stages import loader_table
 
     class Endless(IterableDataset[Any]):
         def __iter__(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from profiles.stages.places import note_places, place_of
+from unstall.profiles.stages.places import note_places, place_of
 
 
 class Loader:

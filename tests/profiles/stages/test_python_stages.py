@@ -13,12 +13,12 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from profiles import clock
-from profiles.stages import call_timer
-from profiles.stages.call_timer import LIBRARY_CALLS, REST, CallTimer, LibraryCall
 from tests.builders import MS
 from tests.fakes import FakeClock
 from tests.planted import planted
+from unstall.profiles import clock
+from unstall.profiles.stages import call_timer
+from unstall.profiles.stages.call_timer import LIBRARY_CALLS, REST, CallTimer, LibraryCall
 
 
 def spend(cpu_s: float = 0.0, wait_s: float = 0.0) -> None:

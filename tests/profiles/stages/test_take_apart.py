@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.measure.windows import Windows
-from profiles.stage_table import StageTable
-from profiles.stages import python_stages, tf_stages
-from profiles.stages.call_timer import CallTimer
-from profiles.stages.take_apart import stage_table
 from tests.fakes import FakeClock
 from tests.planted import IMAGES, a_batch, a_model, emulated, planted, tensorflow_only
+from unstall.profiles.measure.windows import Windows
+from unstall.profiles.stage_table import StageTable
+from unstall.profiles.stages import python_stages, tf_stages
+from unstall.profiles.stages.call_timer import CallTimer
+from unstall.profiles.stages.take_apart import stage_table
 
 
 class Photographs(keras.utils.PyDataset):

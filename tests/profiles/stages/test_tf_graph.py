@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.stages.places import is_library, note_places
-from profiles.stages.tf_graph import CutError, kind_of, nodes, rebuilt
+from unstall.profiles.stages.places import is_library, note_places
+from unstall.profiles.stages.tf_graph import CutError, kind_of, nodes, rebuilt
 
 
 def plus_one(x: Any) -> Any:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from profiles.stage_table import Stage, StageTable
-from profiles.stages import tf_stages
-from profiles.stages.tf_graph import CutError, nodes
-from profiles.stages.tf_model import NodeState, look, written
-from profiles.stages.tf_stages import tfdata_table
 from tests.planted import Sleeper, planted, repeated
+from unstall.profiles.stage_table import Stage, StageTable
+from unstall.profiles.stages import tf_stages
+from unstall.profiles.stages.tf_graph import CutError, nodes
+from unstall.profiles.stages.tf_model import NodeState, look, written
+from unstall.profiles.stages.tf_stages import tfdata_table
 
 # Long against what a call of Python from TensorFlow costs: 0.1 ms, and several times that after a pause.
 BUSY_MS, DOZE_MS = 20.0, 16.0

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from benchmarks.lab.options import UserError
-from benchmarks.scaleout.check import hosts
-from benchmarks.scaleout.check.hosts import Cores, EmulatedHosts
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.scaleout.check import hosts
+from unstall.benchmarks.scaleout.check.hosts import Cores, EmulatedHosts
 
 PREFIX = f"unstall{os.getpid()}"
 

@@ -12,19 +12,19 @@ from statistics import mean
 import pytest
 from rich.console import Console
 
-from benchmarks.lab import command
-from benchmarks.lab.child import ChildDied, JobRefused
-from benchmarks.lab.options import UserError
-from benchmarks.scaleout import __main__ as scaleout
-from benchmarks.scaleout import child as costs
-from benchmarks.scaleout.check import child as trainer
-from benchmarks.scaleout.check import measure
-from benchmarks.scaleout.check.plan import LOOPBACK_POOLS, CheckAsked, CheckPlan
-from benchmarks.scaleout.check.samples import PoolWindow
-from benchmarks.scaleout.samples import CutCosts
-from pipeline import from_folder
 from tests.builders import CONSTANTS, a_checked_pool
 from tests.planted import planted
+from unstall.benchmarks.lab import command
+from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.scaleout import __main__ as scaleout
+from unstall.benchmarks.scaleout import child as costs
+from unstall.benchmarks.scaleout.check import child as trainer
+from unstall.benchmarks.scaleout.check import measure
+from unstall.benchmarks.scaleout.check.plan import LOOPBACK_POOLS, CheckAsked, CheckPlan
+from unstall.benchmarks.scaleout.check.samples import PoolWindow
+from unstall.benchmarks.scaleout.samples import CutCosts
+from unstall.pipeline import from_folder
 
 WINDOW = PoolWindow(images=250, wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,))
 POOLS = (

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from benchmarks.scaleout.check.report import KIND
-from benchmarks.scaleout.check.results import CheckResults, derive
 from tests.builders import a_checked_pool, a_measured_pool, a_scaleout_check_document
 from tests.checks import printed
+from unstall.benchmarks.scaleout.check.report import KIND
+from unstall.benchmarks.scaleout.check.results import CheckResults, derive
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+../../../unstall/__init__.py

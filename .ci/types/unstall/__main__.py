@@ -1,0 +1,1 @@
+../../../unstall/__main__.py
