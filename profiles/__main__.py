@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import unstall
+from unstall import forks
 from unstall.profiles import clock, script
 from unstall.profiles.script import BUDGET_S, LIBRARIES
 from unstall.profiles.script.children import Children
@@ -126,6 +127,7 @@ class _Run:
           guard: tells a parent process how the script has ended, before remedies are tried; None without a parent.
         """
         self._guard, self._pid = guard, os.getpid()
+        forks.keep_inherited_garbage()
         script.loops_of_run = self.loops
         self._children.attach()
         after_import("subprocess", self._children.attach_programs)

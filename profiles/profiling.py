@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unstall import forks
 from unstall.profiles import provenance
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
@@ -138,6 +139,34 @@ def profile(
         raise ValueError(f"The data come first: profiles.profile(data, model). Received: data={type(data).__name__}.")
     if files_per_sample < 1:
         raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
+    # Workers that Keras forks here would come upon the iterators that these measurements leave behind.
+    forking = hasattr(data, "use_multiprocessing")
+    with forks.not_collecting() if forking else nullcontext():
+        return _profiled(
+            data,
+            model,
+            device=device,
+            rounds=rounds,
+            name=name,
+            lines=lines,
+            class_weight=class_weight,
+            files_per_sample=files_per_sample,
+            budget_s=budget_s,
+        )
+
+
+def _profiled(
+    data: Any,
+    model: Any,
+    *,
+    device: str | Device,
+    rounds: int,
+    name: str,
+    lines: bool,
+    class_weight: Mapping[int, float] | None,
+    files_per_sample: int,
+    budget_s: float,
+) -> Profile:
     created = now()
     ahead: Ahead | None = None
     unread: tuple[str, ...] = ()

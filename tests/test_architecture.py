@@ -66,6 +66,7 @@ class Import:
 def modules() -> dict[str, Path]:
     """Returns all of our modules by their dotted names below `unstall`; a package has the name of its folder."""
     paths = {"unstall": PROJECT_ROOT / "unstall" / "__init__.py"}
+    paths |= {path.stem: path for path in (PROJECT_ROOT / "unstall").glob("*.py") if not path.stem.startswith("__")}
     for package in sorted(OURS):
         for path in sorted((PROJECT_ROOT / package).rglob("*.py")):
             parts = path.relative_to(PROJECT_ROOT).with_suffix("").parts

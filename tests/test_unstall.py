@@ -13,7 +13,7 @@ import pytest
 
 from tests import INSTALLED, PROJECT_ROOT
 from tests.checks import in_forks
-from unstall import FORKS_LINE
+from unstall import forks
 from unstall.benchmarks.cli import VERBS
 
 # The program `unstall` as pip installs it.
@@ -175,7 +175,9 @@ print(gc.isenabled())
 
 
 FORKING = """
-import gc, os, time, unstall
+import gc, os, time
+from unstall import forks
+forks.keep_inherited_garbage()
 {line}
 class EndsHereOnly:
     def __init__(self):
@@ -185,7 +187,7 @@ class EndsHereOnly:
             time.sleep(0.1)
 {collects}
 EndsHereOnly()
-asks = unstall.forks_collect()
+asks = forks.collect_garbage()
 child = os.fork()
 if not child:
     gc.collect()
@@ -200,13 +202,29 @@ print(asks, ended - 7, gc.isenabled(), gc.get_freeze_count())
     [
         ("", "", "True 1 True 0"),
         ("", "gc.disable()", "False 0 False 0"),
-        (FORKS_LINE, "", "False 0 True 0"),
+        (forks.LINE, "", "False 0 True 0"),
         ("os.register_at_fork(after_in_child=gc.freeze)", "", "False 1 True 0"),
     ],
 )
 def test_a_fork_collects_as_its_parent_does_but_not_what_it_inherits(line, collects, printed, tmp_path):
     """The garbage of the parent waits for ever where a child collects it, as an iterator of tf.data does."""
     assert answers(tmp_path, FORKING.format(line=line, collects=collects)) == printed.split()
+
+
+REGISTERED = """
+import os, sys
+hooks, finders = [], list(sys.meta_path)
+os.register_at_fork = lambda **functions: hooks.append(functions)
+import unstall, unstall.pipeline, unstall.models, unstall.profiles, unstall.benchmarks.cli
+import unstall.profiles.pytest_plugin
+print(len(hooks), sys.meta_path == finders, "__import__" in dir(unstall), [*filter(short, sys.modules)])
+"""
+
+
+def test_importing_it_and_its_plugin_registers_nothing(tmp_path):
+    """`pytest` itself is imported first: it registers what it wants."""
+    short = "import pytest\nshort = {'pipeline', 'models', 'profiles', 'benchmarks'}.__contains__"
+    assert answers(tmp_path, short + REGISTERED) == ["0", "True", "False", "[]"]
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])

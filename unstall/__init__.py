@@ -3,21 +3,19 @@
 This package holds all of ours (`unstall.profiles`, `unstall.pipeline`, `unstall.models`, `unstall.benchmarks`), so that
 no name of ours hides a package of a user's. In a checkout their folders lie next to this one.
 
-Also here, because processes are forked by every package of ours and in the scripts that we run: no forked process
-collects the garbage that it inherits.
+Importing it registers nothing in the process. It needs the standard library alone.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
-import os
 import re
 import sys
-import threading
 from pathlib import Path
 from typing import Any
+
+from unstall.forks import not_collecting
 
 # The folder on the path in which Python finds this package.
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,14 +63,9 @@ def of_ours(text: str) -> Any:
       text: "module:name"; a module of ours stands without the `unstall` before it, any other as it is.
     """
     module, _, name = text.partition(":")
-    collects = gc.isenabled()
-    gc.disable()  # an import makes little garbage: looking for it takes a quarter of the time of importing TensorFlow
-    try:
-        ours = module.partition(".")[0] in _OURS
+    ours = module.partition(".")[0] in _OURS
+    with not_collecting():  # an import makes little garbage: the search takes a quarter of the time of TensorFlow's
         imported = importlib.import_module(f"unstall.{module}" if ours else module)
-    finally:
-        if collects:
-            gc.enable()
     return getattr(imported, name)
 
 
@@ -98,62 +91,6 @@ def _lies_in_home(name: str) -> bool:
     spec = importlib.util.find_spec(name)
     places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
     return any(Path(place).resolve() == HOME / name for place in places)
-
-
-# The line by which a script without us keeps its forked workers from waiting for ever: they collect no garbage at all.
-FORKS_LINE = "os.register_at_fork(before=gc.disable, after_in_parent=gc.enable)"
-
-
-class _Fork(threading.local):
-    """Of a thread that forks: whether garbage is collected, and whether its children keep what they inherit."""
-
-    collects, keeps = True, True
-
-
-_fork = _Fork()
-
-
-def _pause_collecting() -> None:
-    _fork.collects = gc.isenabled()
-    gc.disable()
-
-
-def _resume_collecting() -> None:
-    if _fork.collects:
-        gc.enable()
-
-
-def _keep_what_is_inherited() -> None:
-    if _fork.keeps:
-        gc.freeze()
-    _resume_collecting()
-
-
-# The garbage may be an iterator of tf.data. Its end waits for threads of TensorFlow, of which a fork copies none: a
-# forked process that collects it waits for ever. So do the workers of Keras, mostly in the second `fit` of a script.
-if hasattr(os, "register_at_fork"):  # Windows forks no process
-    os.register_at_fork(
-        before=_pause_collecting, after_in_parent=_resume_collecting, after_in_child=_keep_what_is_inherited
-    )
-
-
-def forks_collect() -> bool:
-    """Whether a process that is forked here would collect the garbage that it inherits if we did not keep it from it.
-
-    A process is forked to see that: the script that runs may have `FORKS_LINE`, or one to the same end.
-
-    Raises:
-      OSError: if no process can be forked.
-    """
-    frozen = gc.get_freeze_count()
-    _fork.keeps = False
-    try:
-        child = os.fork()
-        if not child:
-            os._exit(gc.isenabled() and gc.get_freeze_count() <= frozen)
-    finally:
-        _fork.keeps = True
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 if sys.platform != "linux":

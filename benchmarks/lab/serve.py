@@ -20,6 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import unstall
+from unstall import forks
 from unstall.benchmarks.lab.backend import Refused
 from unstall.profiles import Device
 from unstall.profiles.devices import NO_GPU
@@ -129,6 +130,7 @@ def settle(device: Device) -> None:
     """Sets up the process: handles signals, hides GPUs unless a GPU is measured, and quiets libraries."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the child
     signal.signal(signal.SIGTERM, _leave)
+    forks.keep_inherited_garbage()  # Keras forks workers here, and leaves iterators behind
     warnings.simplefilter("ignore", UserWarning)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"

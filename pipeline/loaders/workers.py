@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import itertools
 import multiprocessing
 import os
@@ -32,6 +33,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from unstall import forks
 from unstall.pipeline import clock
 from unstall.pipeline.loaders.shared_arrays import LINE_BYTES, SharedArrays
 from unstall.pipeline.stages.compose import Empty
@@ -318,13 +320,14 @@ class _Process(_Worker):
             self._socket.settimeout(_LOOK_S)
             workers_end.settimeout(None)
             _OPEN.add(self._socket)
-            arguments = (workers_end, self._stacks, make, self._shared, os.getpid())
+            arguments = (workers_end, self._stacks, make, self._shared, os.getpid(), gc.isenabled())
             context = multiprocessing.get_context("fork")
             self._process = context.Process(
                 target=_serve_process, args=arguments, name=f"unstall {self._title}", daemon=True
             )
             try:
-                self._process.start()
+                with forks.not_collecting():  # the process begins so, and keeps what it inherits
+                    self._process.start()
             finally:
                 workers_end.close()
         self._name = f"{self._title} (process {self._process.pid})"
@@ -432,7 +435,12 @@ class _Process(_Worker):
 _OPEN: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _serve_process(connection: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int) -> None:
+def _serve_process(
+    connection: socket.socket, stacks: IO[bytes], make: Make, shared: SharedArrays, parent: int, collects: bool
+) -> None:
+    gc.freeze()
+    if collects:
+        gc.enable()
     for parents_end in list(_OPEN):
         parents_end.close()
     for number in (signal.SIGINT, signal.SIGHUP):  # the parent gets them, too, and ends this process

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-import unstall
+from unstall import forks
 from unstall.profiles.measure.ahead import ahead_of_workers, has_workers
 from unstall.profiles.measure.batches import FitData, batch_images
 from unstall.profiles.remedies.data import Data, Failed
@@ -131,7 +131,7 @@ class PyDatasetData(Data):
         variable = self._name or "data"
         lines = [f"{variable}.{key} = {value}" for key, value in settings.items()]
         if settings.get("use_multiprocessing") and keras.backend.backend() == "tensorflow":
-            lines.insert(0, unstall.FORKS_LINE)
+            lines.insert(0, forks.LINE)
         ready = settings.get("max_queue_size", self._dataset.max_queue_size)
         kind = "processes" if settings.get("use_multiprocessing") else "threads"
         return Remedy(
@@ -186,7 +186,8 @@ def _made_by_workers(data: Any, workers: int, *, processes: bool) -> list[Any]:
     """
     _shared[:] = [data]
     pool_class = multiprocessing.get_context("fork").Pool if processes else multiprocessing.dummy.Pool
-    pool = pool_class(workers)
+    with forks.not_collecting():
+        pool = pool_class(workers)
     try:
         batches = pool.imap(_shared_batch, range(data.num_batches))
         return [batches.next(timeout=_BATCH_LIMIT_S) for _ in range(data.num_batches)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import unstall
+from unstall import forks
 from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from unstall.profiles.results.evidence import Evidence, Finding, Gain
 from unstall.profiles.samples import Sample
@@ -178,7 +178,7 @@ def forked_workers(evidence: Evidence) -> Finding | None:
         rule="forked workers",
         text="Without unstall training may hang, mostly in the second `fit` of a script: each of its "
         f"{evidence.workers_asked} worker processes is forked while TensorFlow runs, and one that collects an old "
-        f"iterator of TensorFlow waits for ever. {unstall.FORKS_LINE} in front of the first `fit` ends that",
+        f"iterator of TensorFlow waits for ever. {forks.LINE} in front of the first `fit` ends that",
         cost_ratio=1.0,  # nothing is trained behind it
     )
 

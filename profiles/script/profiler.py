@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-import unstall
+from unstall import forks
 from unstall.profiles import clock
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
@@ -558,10 +558,10 @@ def _training(model: Any, data: Any) -> dict[str, Any]:
     if isinstance(data, keras.utils.PyDataset):
         facts["workers_asked"] = data.workers
         facts["worker_processes"] = bool(data.use_multiprocessing and data.workers)
-        forks = facts["worker_processes"] and multiprocessing.get_start_method() == "fork"
-        if forks and keras.backend.backend() == "tensorflow":
+        are_forked = facts["worker_processes"] and multiprocessing.get_start_method() == "fork"
+        if are_forked and keras.backend.backend() == "tensorflow":
             with suppress(OSError):  # no memory or process is left: it is not known
-                facts["forks_collect"] = unstall.forks_collect()
+                facts["forks_collect"] = forks.collect_garbage()
     elif getattr(data, "num_workers", 0) and is_loop_data(data):
         facts["workers_asked"] = data.num_workers
     return facts

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-import unstall
+from unstall import forks
 from unstall.profiles.remedies.edits import (
     TooInvolved,
     diff,
@@ -261,14 +261,14 @@ def test_tensorflow_is_imported_where_an_edit_needs_it():
 
 def test_what_an_edit_names_is_imported_once_where_a_script_imports():
     source = "import os.path\nimport keras\n\nmodel.fit(photos)\n"
-    text = edited(source, [edit("fit", "before", unstall.FORKS_LINE, source)])
+    text = edited(source, [edit("fit", "before", forks.LINE, source)])
     assert text.startswith("import os.path\nimport keras\nimport gc\n\nos.register_at_fork(")
-    assert edited(text, [edit("fit", "before", unstall.FORKS_LINE, text)]).count("import ") == 3
+    assert edited(text, [edit("fit", "before", forks.LINE, text)]).count("import ") == 3
 
 
 def test_what_a_function_imports_is_not_there_for_the_rest_of_the_script():
     source = "import keras\ndef load():\n    import gc, os\nmodel.fit(photos)\n"
-    text = edited(source, [edit("fit", "before", unstall.FORKS_LINE, source)])
+    text = edited(source, [edit("fit", "before", forks.LINE, source)])
     assert text.startswith("import keras\nimport gc\nimport os\ndef load")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import unstall
+from unstall import forks
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.fit_data import data_of, measure_with
@@ -82,8 +82,8 @@ def test_processes_come_with_the_line_that_keeps_them_from_garbage_of_tensorflow
     place = Place(file="train.py", line=4, end_line=4, end_column=23)
     data = py_data(Batches(), name="data", place=place)
     lines = {remedy.name: [edit.text for edit in remedy.edits] for remedy in data.remedies}
-    assert lines["processes"][0] == unstall.FORKS_LINE and "data.use_multiprocessing = True" in lines["processes"]
-    assert unstall.FORKS_LINE not in lines["workers"] + lines["more-workers"]
+    assert lines["processes"][0] == forks.LINE and "data.use_multiprocessing = True" in lines["processes"]
+    assert forks.LINE not in lines["workers"] + lines["more-workers"]
 
 
 def test_a_dataset_with_workers_already_gets_more_or_processes():

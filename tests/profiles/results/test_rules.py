@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import unstall
 from tests.builders import MS, a_result, a_sample, an_attribution, rounds_of
+from unstall import forks
 from unstall.profiles.machine.mounts import Storage
 from unstall.profiles.machine.strain import Strain
 from unstall.profiles.results import rules
@@ -459,7 +459,7 @@ def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_lon
 def test_forked_workers_are_named_with_the_line_that_ends_their_waiting() -> None:
     forking = replace(WAITING, subject=replace(WAITING.subject, training={"forks_collect": True}))
     found = rules.forked_workers(of(forking, workers_asked=4))
-    assert found is not None and unstall.FORKS_LINE in found.text and "its 4 worker processes" in found.text
+    assert found is not None and forks.LINE in found.text and "its 4 worker processes" in found.text
     assert rules.forked_workers(of(WAITING)) is None
 
 

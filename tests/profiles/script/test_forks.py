@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import unstall
 from tests import PROJECT_ROOT
 from tests.checks import SHORT_PROFILES, run_python
+from unstall import forks
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,7 @@ KINDS = pytest.mark.parametrize(("arguments", "hangs"), [((), True), (("mended",
 
 
 def test_the_example_has_the_line() -> None:
-    assert unstall.FORKS_LINE in SCRIPT.read_text()
+    assert forks.LINE in SCRIPT.read_text()
 
 
 @KINDS
