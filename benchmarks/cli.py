@@ -1,4 +1,4 @@
-"""The console script: `unstall VERB` is `python -m benchmarks.VERB`."""
+"""The console script: `unstall VERB` is `unstall VERB`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ VERBS = {
         "the fastest pipeline for a folder, a model and a device; or advice for your own",
     ),
     "train": ("benchmarks.train.__main__:main", "trains a model on photos and keeps it"),
-    "predict": ("models.predict:main", "classifies pictures with it: python -m models predict"),
+    "predict": ("models.predict:main", "classifies pictures with it: unstall predict"),
     "profile": (
         "profiles.__main__:guarded_main",
-        "an unmodified training script, Keras' fit or a loop: python -m profiles",
+        "an unmodified training script, Keras' fit or a loop: unstall profile",
     ),
     "scaling": ("benchmarks.scaling.__main__:main", "how loading grows with files, cores, batch size and image size"),
     "devices": (

@@ -33,9 +33,7 @@ def check_name(text: str) -> None:
     if text in MODELS:
         if not hasattr(MODELS[text], "image_size"):
             shape = MODELS[text].input_shape
-            raise ModelError(
-                f"{text} takes {shape}, not images of 3 channels. To measure it, use python -m benchmarks.devices."
-            )
+            raise ModelError(f"{text} takes {shape}, not images of 3 channels. To measure it, use unstall devices.")
         return
     if ":" in text:
         return

@@ -1,6 +1,6 @@
 """Classifies pictures with a trained model.
 
-python -m models predict FILE.keras PICTURE ...
+unstall predict FILE.keras PICTURE ...
 
 Pictures are read as training reads photos: three channels of 8 bits, EXIF orientation ignored.
 """
@@ -17,15 +17,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-import unstall
 from unstall.models.opening import ModelError
 from unstall.models.saved import Finished, check_file, open_finished
+from unstall.parser import ArgumentParser
 
 # Larger pictures are refused before decoding: 50 megapixels are 600 MB as float32. `pipeline.sources.headers` has the
 # same limit; a test compares the two.
@@ -171,20 +170,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if any(isinstance(result, Unclassified) for result in results) else 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=unstall.command("python -m models predict"),
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="unstall predict",
         description="Says of each picture its class and how probable that is. The model's file holds how pictures are "
         "prepared: they are given as they are.",
         epilog="Exit codes: 0 all classified; 1 some were not, each with its reason on stderr; 2 the model cannot be "
         "used.",
     )
-    parser.add_argument("model", metavar="FILE.keras", help="what `python -m benchmarks.train` wrote")
+    parser.add_argument("model", metavar="FILE.keras", help="what `unstall train` wrote")
     readable = f"that Pillow reads, but no EPS, of {MAX_PIXELS // 10**6} megapixels at most"
     parser.add_argument("pictures", nargs="+", metavar="PICTURE", help=readable)
     parser.add_argument("--json", action="store_true", help="prints a list of objects, with every class's probability")

@@ -170,6 +170,6 @@ def open_finished(path: str) -> Finished:
     if not names or getattr(model, "input_shape", None) != (None, None, None, 3) or model.inputs[0].dtype != "uint8":
         raise ModelError(
             f"{path} does not hold its preprocessing and the names of its classes, so that photos as they are would be "
-            "classified wrongly. Train it with `python -m benchmarks.train`."
+            "classified wrongly. Train it with `unstall train`."
         )
     return Finished(model=model, class_names=names)

@@ -22,7 +22,7 @@ from unstall.pipeline.sources.folder import copied_to_ram, folder_of_links
 from unstall.pipeline.sources.source import ImageSource
 from unstall.pipeline.sources.stored import MappedImages
 from unstall.pipeline.stages.batching import batches_per_call, yields_batches
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 if TYPE_CHECKING:
     from unstall.pipeline.loaders.py_dataset import WorkerRecord

@@ -14,7 +14,7 @@ from typing import Any
 from unstall.pipeline.address import NO_SERVICE, parse_address
 from unstall.pipeline.augmentation import Augmentation
 from unstall.pipeline.errors import ConfigError
-from unstall.pipeline.text import did_you_mean
+from unstall.text import did_you_mean
 
 AUTO = "auto"
 # An epoch of more images is ordered by `augmentation.LongOrder`, of which each part is computed when it is used; a

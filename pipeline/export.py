@@ -25,7 +25,7 @@ from unstall.pipeline.sources.source import ImageSource
 from unstall.pipeline.sources.stored import MappedImages
 from unstall.pipeline.stages.batching import batches_per_call, yields_batches
 from unstall.pipeline.templating import code_template
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # OpenCV's names of the ways to fill what lies outside of an image.
 _BORDERS = {"nearest": "BORDER_REPLICATE", "reflect": "BORDER_REFLECT", "constant": "BORDER_CONSTANT"}

@@ -12,7 +12,7 @@ from unstall.pipeline.sources.generated import generated_folder
 from unstall.pipeline.sources.skip_list import SkipList
 from unstall.pipeline.sources.source import ImageSource, Progress
 from unstall.pipeline.sources.tfds import from_tfds
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 
 def open_source(text: str, *, skip_list: SkipList | None = None, progress: Progress | None = None) -> ImageSource:

@@ -19,7 +19,7 @@ def __getattr__(name: str) -> object:
 
         return watch
     if name == "StallMonitor":
-        # Keras first: under `python -m profiles`, importing Keras runs a hook that imports what the monitor needs.
+        # Keras first: under `unstall profile`, importing Keras runs a hook that imports what the monitor needs.
         import keras  # noqa: F401
 
         from unstall.profiles.script.monitor import StallMonitor

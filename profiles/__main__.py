@@ -3,10 +3,8 @@
 Afterwards remedies are tried on the script's own data and model. Over 400 lines: the options of the command, and what
 happens from the first import of the script to the last line of the report, are read together.
 
-python -m profiles [--budget S | --no-trial] [--max-steps N] [--lines] [--out DIR] train.py ARGS
-python -m profiles --apply=NAME,...|RESULTS [--write fix.diff] train.py ARGS
-python -m profiles show runs/TIME/results.json
-python -m profiles compare runs/BEFORE runs/AFTER
+unstall profile [--budget S | --no-trial] [--max-steps N] [--lines] [--out DIR] train.py ARGS
+unstall profile --apply=NAME,...|RESULTS [--write fix.diff] train.py ARGS
 """
 
 from __future__ import annotations
@@ -23,8 +21,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import unstall
 from unstall import forks
+from unstall.commands import typed
+from unstall.parser import ArgumentParser
 from unstall.profiles import clock, script
 from unstall.profiles.script import BUDGET_S, LIBRARIES
 from unstall.profiles.script.children import Children
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from unstall.profiles.script.profiler import Profiler
     from unstall.profiles.text import Terminal
 
-_NAME = unstall.command("python -m profiles")
+_NAME = "unstall profile"
 # A day: a longer trial is a slip of the pen.
 _LONGEST_BUDGET_S = 86_400.0
 
@@ -57,10 +56,6 @@ def guarded_main(argv: Sequence[str] | None = None) -> int:
 
 def _prepared(words: list[str]) -> _Run | int:
     """Returns what is to be run; an exit code where that is known already."""
-    if words[:1] in (["show"], ["compare"]):  # a script named "show" is run as ./show
-        from unstall.profiles.report.show import main as show
-
-        return show(words)
     arguments = _parser().parse_args(words)
     out = Path(arguments.out or clock.run_folder(Path("runs"))).absolute()
     refusal = _refusal(arguments, out)
@@ -332,7 +327,7 @@ class _Run:
         _say(f"written: {target}. {self._script.name} with it has run to its end; git apply {target} puts it in place")
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _say(f"{message}. See {_NAME} --help.")
         raise SystemExit(2)
@@ -341,9 +336,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=_NAME,
-        usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]\n"
-        f"       {_NAME} show FILE [--details | --html OUT | --svg OUT | --json | --csv | --as FORM]\n"
-        f"       {_NAME} compare A B",
+        usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]",
         description="Runs a training script as it is and says how much of each Keras fit, and of each loop over a "
         "tf.data.Dataset or a DataLoader, was loading and how much compute. The report goes to stderr and to files; "
         "output and exit code are the script's own.",
@@ -429,7 +422,7 @@ def _say(line: str) -> None:
     from unstall.profiles.text import printable
 
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"{_NAME}: {printable(line).replace(chr(10), ' ')}\n")
+        sys.stderr.write(f"{typed(_NAME)}: {printable(typed(line)).replace(chr(10), ' ')}\n")
         sys.stderr.flush()
 
 

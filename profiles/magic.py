@@ -32,7 +32,7 @@ class Stalls(Shown):
 
 
 def run_watched(run: Callable[[], object]) -> Stalls:
-    """Runs something that trains, and watches it as `python -m profiles` watches a script, without a trial of remedies.
+    """Runs something that trains, and watches it as `unstall profile` watches a script, without a trial of remedies.
 
     Libraries that are not imported yet are not watched: import them in a cell before.
 

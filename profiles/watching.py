@@ -62,7 +62,7 @@ def watch(data: Iterable[Batch], *, name: str = "data") -> Watched[Batch]:
             train(batch)
         print(watched)
 
-    Under `python -m profiles` the loop has a row in the report of the script.
+    Under `unstall profile` the loop has a row in the report of the script.
 
     Args:
       data: any iterable of batches. The first array of a batch has an image or sample in each of its rows.

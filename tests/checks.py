@@ -142,7 +142,7 @@ shorten("stages.loader_stages", _ROUNDS=1, _ROUND_S=0.1)
 shorten("stages.lines", SEARCH_S=0.1, LINES_S=0.2)
 schedule.READY_WINDOW_S = 0.05
 """
-# `python -m profiles`, for `python -c`.
+# `unstall profile`, for `python -c`.
 SHORT_PROFILES = f"""{SHORTEN}
 from unstall.profiles.__main__ import guarded_main
 sys.exit(guarded_main(sys.argv[1:]))

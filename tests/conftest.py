@@ -22,12 +22,13 @@ import unstall
 from tests import PROJECT_ROOT
 from tests.checks import state
 from tests.planted import planted
-from unstall import forks
+from unstall import commands, forks
 from unstall.pipeline.sources import photographs
 
 if unstall.HOME != PROJECT_ROOT:
     pytest.exit(f"these tests are for {PROJECT_ROOT}, not for {unstall.HOME}: run python -m pytest in the checkout", 4)
 
+commands.program, commands.activation = lambda: "unstall", lambda: None  # whatever environment runs the tests
 forks.keep_inherited_garbage()  # tests of workers fork this process, which holds iterators of tests before them
 
 pytest_plugins = ["tests.claims", "tests.libraries"]

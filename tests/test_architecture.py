@@ -428,7 +428,6 @@ def test_imports_stand_at_the_top_unless_they_load_a_framework():
 
 # Modules that import something late though it loads no framework: what they may import so, and why.
 LATE = {
-    "models.__main__": ({"models"}, "the verb that was asked for"),
     "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
     "pipeline.commands.cache": ({"rich"}, "the table, for more than --help"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
@@ -500,7 +499,6 @@ def test_a_framework_that_is_loaded_is_seen():
 
 LIGHT = (
     *(name for name, path in MODULES.items() if path.name == "__init__.py" and name != "benchmarks.peers.loaders"),
-    "models.__main__",
     "profiles.pytest_plugin",
     "profiles.script.run",
     "profiles.__main__",

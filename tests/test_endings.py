@@ -63,7 +63,7 @@ def tiny_model(classes: int) -> keras.Model:
 
 COMMANDS = {
     "materialize": Ending(
-        main="pipeline.__main__:main",
+        main="benchmarks.cli:main",
         words="materialize --data PHOTOS --out OUT --as raw --image-size 8",
         writes="mine",
         bad="materialize --data nowhere --out OUT --as raw",
@@ -91,7 +91,7 @@ COMMANDS = {
         main="profiles.__main__:main", words="--out OUT script.py", writes="results.json", bad="--out OUT nowhere.py"
     ),
     "predict": Ending(
-        main="models.__main__:main", words="predict a.keras 1.png", writes=None, bad="predict nowhere.keras 1.png"
+        main="benchmarks.cli:main", words="predict a.keras 1.png", writes=None, bad="predict nowhere.keras 1.png"
     ),
 }
 WRITERS = [name for name, command in COMMANDS.items() if command.writes is not None]

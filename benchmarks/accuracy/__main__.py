@@ -1,6 +1,6 @@
 """Reproduces the published cat/dog accuracy ladder, and says whether a fast pipeline costs accuracy.
 
-python -m benchmarks.accuracy --data photos --seeds 3
+unstall accuracy --data photos --seeds 3
 """
 
 from __future__ import annotations

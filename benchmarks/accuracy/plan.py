@@ -9,8 +9,8 @@ from pathlib import Path
 
 from unstall.benchmarks.lab.options import UserError, check_least, config_from_file, known_names
 from unstall.models import MODELS
+from unstall.parser import ArgumentParser
 from unstall.pipeline import BASELINE, VARIANTS, PipelineConfig
-from unstall.pipeline.commands import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles import Device
 from unstall.profiles.devices import parse_device
@@ -150,7 +150,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.accuracy",
+        prog="unstall accuracy",
         description="The published cat/dog accuracy ladder, and whether a fast pipeline costs accuracy.",
         epilog="Every rung is trained with Keras' generator and with a tuned pipeline, from the same weights, in a "
         "process of its own. What has ended is written after each run. Exit codes: 0 the tuned pipeline costs no more "
@@ -161,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
         "--data",
         required=True,
         metavar="DIR|tfds:NAME|generated:N",
-        help="photos of two classes, split as by python -m benchmarks.train",
+        help="photos of two classes, split as by unstall train",
     )
     add_skip_list_option(arguments)
     add("--rungs", metavar="NAME,...", help=f"any of {', '.join(RUNGS)} (default: all)")

@@ -1,6 +1,6 @@
 """Measures what each augmentation costs, by library and placement, and compares pictures: do all libraries do the same?
 
-python -m benchmarks.augmentation --operations shear,zoom --libraries keras_layers,opencv
+unstall augmentation --operations shear,zoom --libraries keras_layers,opencv
 """
 
 from __future__ import annotations

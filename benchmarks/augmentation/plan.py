@@ -9,7 +9,7 @@ from pathlib import Path
 from unstall.benchmarks.augmentation.libraries import LIBRARIES, Subject, subjects_of
 from unstall.benchmarks.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
 from unstall.benchmarks.lab.options import UserError, check_least, known_names
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles.provenance import usable_threads, without_folder
 
@@ -55,7 +55,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.augmentation",
+        prog="unstall augmentation",
         description="What each augmentation costs, by library and by where it is done, and a picture that all do the "
         "same.",
         epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",

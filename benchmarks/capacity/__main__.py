@@ -1,6 +1,6 @@
 """Plans hosts, cores, network, storage and caches for a training of many accelerators, by a simulation.
 
-python -m benchmarks.capacity --images 1.3e6 --device emulated:h100-resnet50 --accelerators 64 --network 100gbit
+unstall capacity --images 1.3e6 --device emulated:h100-resnet50 --accelerators 64 --network 100gbit
 """
 
 from __future__ import annotations

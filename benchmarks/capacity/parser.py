@@ -1,4 +1,4 @@
-"""The command line of `python -m benchmarks.capacity`."""
+"""The command line of `unstall capacity`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unstall.benchmarks.lab.options import DATA
 from unstall.benchmarks.scaleout.parser import GOAL, VARIANT, add_hosts
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 
 DEVICE, IMAGES, ACCELERATORS, PER_HOST, EPOCHS = "emulated:h100-resnet50", 1.3e6, 64, 8, 90
@@ -15,7 +15,7 @@ DEVICE, IMAGES, ACCELERATORS, PER_HOST, EPOCHS = "emulated:h100-resnet50", 1.3e6
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.capacity",
+        prog="unstall capacity",
         description="What would it take to feed so many accelerators? Hosts, cores, network, storage and caches, by a "
         "simulation, batch by batch.",
     )

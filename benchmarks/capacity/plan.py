@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.capacity` is asked to do."""
+"""Reads what `unstall capacity` is asked to do."""
 
 from __future__ import annotations
 

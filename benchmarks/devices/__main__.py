@@ -1,6 +1,6 @@
 """Reproduces the published comparisons of CPU and GPU: how fast each is, and how much of the time loading takes.
 
-python -m benchmarks.devices --experiment mnist
+unstall devices --experiment mnist
 """
 
 from __future__ import annotations

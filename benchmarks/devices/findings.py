@@ -254,7 +254,7 @@ def costs(results: Sequence[CaseResult]) -> list[str]:
         if result.device.kind != "cpu" and result.loading_ratio is not None and result.loading_ratio >= INPUT_FROM:
             lines.append(
                 f"Before paying for more of {named(result)}: {result.loading_ratio:.0%} of its time is loading. "
-                "A faster input pipeline comes first (python -m benchmarks.tune)."
+                "A faster input pipeline comes first (unstall tune)."
             )
     return lines
 

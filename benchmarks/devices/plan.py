@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.devices` is asked to do: cases, and sweeps that change one setting of a case.
+"""Reads what `unstall devices` is asked to do: cases, and sweeps that change one setting of a case.
 
 `--sweep` is not an axis of `benchmarks.scaling`, which measures loaders without a network: precision and steps per
 execution would change nothing there, and that command would need a copy of this command's child, samples, results and
@@ -16,12 +16,12 @@ from types import MappingProxyType
 
 from unstall.benchmarks.devices.experiments import EXPERIMENTS, FLOAT32, PRECISIONS, Case, Experiment
 from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import FORMS, add_skip_list_option
-from unstall.pipeline.text import did_you_mean
 from unstall.profiles import Device
 from unstall.profiles.devices import NAMED_RATES, parse_device
 from unstall.profiles.provenance import without_folder
+from unstall.text import did_you_mean
 
 Value = int | str
 
@@ -197,7 +197,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.devices",
+        prog="unstall devices",
         description="Reproduces the published comparisons of CPU and GPU, and says how much of a GPU's advantage "
         "loading takes.",
         epilog="With KERAS_BACKEND=jax, JAX trains and TensorFlow only loads.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-import unstall
 from unstall.benchmarks.devices.experiments import Case
 from unstall.benchmarks.devices.findings import Findings, Swept, costs, fastest_text, recommend, seconds_text
 from unstall.benchmarks.devices.results import CaseResult
@@ -92,8 +91,7 @@ def _next(results: Sequence[CaseResult], data: str) -> Line:
     ]
     if costly:
         worst = max(costly, key=lambda result: result.loading_ratio or 0.0)
-        command = unstall.command("python -m benchmarks.tune")
-        code = f"{command} --data {shlex.quote(data)} --model {shlex.quote(worst.case.model)}"
+        code = f"unstall tune --data {shlex.quote(data)} --model {shlex.quote(worst.case.model)}"
         return Line(label="NEXT", text=f"a faster pipeline for {worst.case.name}, as tf.data code:", code=(code,))
     if len({result.device for result in results}) == 1:
         return Line(label="NEXT", text="the same on a machine with a GPU, or with --emulate RATE beside this device.")

@@ -1,6 +1,6 @@
 """Finds what is wrong with a folder of images, changes nothing, and lists the files that are better left out.
 
-python -m benchmarks.doctor --data photos/train
+unstall doctor --data photos/train
 """
 
 from __future__ import annotations

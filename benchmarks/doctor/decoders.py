@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from unstall.pipeline.sources import FORMATS
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 _JPEG_BEGIN = b"\xff\xd8\xff"
 _SCALE = 8

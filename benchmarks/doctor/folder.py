@@ -13,7 +13,7 @@ from unstall.pipeline import SourceError
 from unstall.pipeline.building import READS
 from unstall.pipeline.prepared import is_prepared
 from unstall.pipeline.sources import Entry, class_folders, files_below, split_folders, subfolders
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # Classes are imbalanced if the largest has this many times the images of the smallest. Of two classes, the smaller then
 # has a fifth of all images; Google's course calls a data set with a smaller share moderately imbalanced:

@@ -18,12 +18,12 @@ from unstall.benchmarks.doctor.report import DoctorDocument
 from unstall.benchmarks.doctor.results import Examination, ExaminedFile, Finding, StorageReading
 from unstall.benchmarks.lab.child import Child, ChildDied, ChildHung, JobRefused
 from unstall.benchmarks.lab.options import UserError
-from unstall.pipeline.text import printable
 from unstall.profiles import clock
 from unstall.profiles.devices import CPU
 from unstall.profiles.machine import PageCacheError, measure_readers, measure_storage, storage_of
 from unstall.profiles.provenance import machine, usable_cores
 from unstall.profiles.report import Document, now
+from unstall.text import printable
 
 # The time that a child has for one file. Three decoders take some 3 s for an image at the limit of pixels; the rest is
 # for a slow disk.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unstall.benchmarks.doctor.folder import Folder, list_folder
 from unstall.benchmarks.lab.options import UserError
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.profiles.provenance import without_folder
 
 # The name of the file with the list that `--skip-list` of other commands reads.
@@ -44,7 +44,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.doctor",
+        prog="unstall doctor",
         description="Finds what is wrong with a folder of images, changes nothing, and lists the files that are better "
         "left out.",
         epilog=_EPILOG,

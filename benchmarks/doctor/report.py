@@ -13,8 +13,8 @@ from rich.text import Text
 
 from unstall.benchmarks.doctor.plan import SKIP_LIST, Asked
 from unstall.benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
-from unstall.pipeline.text import printable
 from unstall.profiles.report import Document, Kind, Line, html, print_lines
+from unstall.text import printable
 
 # The most files that the table names for each trouble; results.json names all.
 _MOST_FILES = 3

@@ -1,9 +1,9 @@
 """Tests images/sec in CI: compares what can be compared, and says "inconclusive" when the noise hides the answer.
 
-python -m benchmarks.gate compare tf-data-autotune tf-data-composed
-python -m benchmarks.gate compare main HEAD --rev --subject mymodule:make_dataset
-python -m benchmarks.gate record loader --subject mymodule:make_dataset
-python -m benchmarks.gate check loader --subject mymodule:make_dataset
+unstall gate compare tf-data-autotune tf-data-composed
+unstall gate compare main HEAD --rev --subject mymodule:make_dataset
+unstall gate record loader --subject mymodule:make_dataset
+unstall gate check loader --subject mymodule:make_dataset
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unstall.benchmarks.lab.command import add_result_options
 from unstall.benchmarks.lab.options import DATA, MODEL
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 
 SUBJECT = "tf-data-composed"
@@ -20,7 +20,7 @@ _EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.gate",
+        prog="unstall gate",
         description='Images/sec in CI: compares what can be compared, and says "inconclusive" when it cannot tell.',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -17,7 +17,6 @@ from unstall.benchmarks.gate.ratios import RATIOS, SETTING
 from unstall.benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
 from unstall.benchmarks.lab.options import UserError, check_model, config_from_file, device_of
 from unstall.pipeline import VARIANTS
-from unstall.pipeline.text import did_you_mean
 from unstall.profiles.gate import (
     PAIRS,
     THRESHOLD_RATIO,
@@ -35,6 +34,7 @@ from unstall.profiles.gate import (
     read,
 )
 from unstall.profiles.provenance import without_folder
+from unstall.text import did_you_mean
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

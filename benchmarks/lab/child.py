@@ -20,8 +20,8 @@ import psutil
 
 import unstall
 from unstall.benchmarks.lab.serve import without_folders
-from unstall.pipeline.text import printable
 from unstall.profiles import Device, clock
+from unstall.text import printable
 
 # Time for the first answers of a child, which imports, traces a large network and writes a prepared file.
 OPEN_TIMEOUT_S = 300.0

@@ -20,7 +20,6 @@ import unstall
 from unstall.benchmarks.lab.options import UserError
 from unstall.pipeline import ImageSource, SourceError, open_source, read_skip_list
 from unstall.pipeline.commands import Noise, Stopped, signals
-from unstall.pipeline.text import printable
 from unstall.profiles import Device, clock
 from unstall.profiles.devices import CPU
 from unstall.profiles.report import (
@@ -36,6 +35,7 @@ from unstall.profiles.report import (
     write_results,
 )
 from unstall.profiles.text import Terminal, print_files
+from unstall.text import printable
 
 _RUNS = Path("runs")
 
@@ -155,7 +155,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
         if kind.screens is None or as_json:
             print_files(console, "results and report", out / RESULTS, out / REPORT)
         else:
-            print_more(console, out, "python -m unstall show")
+            print_more(console, out)
         if command.products and (products := lab.write_products(console, derived)):
             print_files(console, "written", *products)
         return exit_code
@@ -370,7 +370,7 @@ def say_data(errors: Console, source: ImageSource) -> None:
     errors.print(printable(text), style="dim")
 
 
-def say_left_out(errors: Console, source: ImageSource, where: str = "python -m benchmarks.doctor names all") -> None:
+def say_left_out(errors: Console, source: ImageSource, where: str = "unstall doctor names all") -> None:
     """Prints which of a source's files are left out, and which entries of its skip list no longer apply."""
     for sentence in source.left_out(where):
         errors.print(sentence, style="yellow")

@@ -12,9 +12,9 @@ from unstall import models
 from unstall.pipeline import ConfigError, PipelineConfig
 from unstall.pipeline.address import NO_SERVICE
 from unstall.pipeline.config import config_from_dict, config_from_toml
-from unstall.pipeline.text import did_you_mean
 from unstall.profiles import Device
 from unstall.profiles.devices import parse_device
+from unstall.text import did_you_mean
 
 DATA = "generated:2000"
 MODEL = "cats-dogs-64"

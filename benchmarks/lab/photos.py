@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from unstall.benchmarks.lab.command import read_source, say_left_out
 from unstall.pipeline import ImageSource, NoSplit, SourceError, from_tfds, read_skip_list
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # The share of test photos in the published tutorial: 2,000 of 10,000.
 _HELD_OUT_RATIO = 0.2

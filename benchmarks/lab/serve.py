@@ -121,7 +121,7 @@ def one_line(error: BaseException) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in lines[0].strip()[:200]
     )
-    hint = " (python -m benchmarks.doctor names the file)" if _UNDECODABLE.search(first) else ""
+    hint = " (unstall doctor names the file)" if _UNDECODABLE.search(first) else ""
     named = first if first.split(":")[0].endswith(("Error", "Exception")) else f"{type(error).__name__}: {first}"
     return named + hint
 

@@ -51,9 +51,9 @@ class _Kinds(Mapping[str, Kind[Any, Any, Any]]):
 
 def show(words: Sequence[str]) -> int:
     """Runs `unstall show`. Returns its exit code."""
-    return show_of_profiles.main(["show", *words], _Kinds(), "unstall")
+    return show_of_profiles.main(["show", *words], _Kinds())
 
 
 def compare(words: Sequence[str]) -> int:
     """Runs `unstall compare`. Returns its exit code."""
-    return show_of_profiles.main(["compare", *words], _Kinds(), "unstall")
+    return show_of_profiles.main(["compare", *words], _Kinds())

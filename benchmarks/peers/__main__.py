@@ -1,6 +1,6 @@
 """Measures other libraries' loaders and ours at the same work: each in its own process, in turns, in one run.
 
-python -m benchmarks.peers --data photos/train
+unstall peers --data photos/train
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from pathlib import Path
 from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
 from unstall.benchmarks.peers.catalogue import PARTS, PEERS, Peer, all_peers, our_peers
 from unstall.benchmarks.peers.loaders.work import WORKS
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
-from unstall.pipeline.text import did_you_mean
 from unstall.profiles.provenance import usable_threads, without_folder
+from unstall.text import did_you_mean
 
 _ROUNDS = 5
 # With fewer images, an epoch of a prepared file would be so short that its start and its end took most of its time.
@@ -69,7 +69,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.peers", description="Measures other libraries' loaders at the same work as ours."
+        prog="unstall peers", description="Measures other libraries' loaders at the same work as ours."
     )
     add = arguments.add_argument
     add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")

@@ -1,6 +1,6 @@
 """The main job: how much of training is loading and how much compute, for every variant, model and device.
 
-python -m benchmarks.pipeline --data photos/train --model cats-dogs-64 --variants all
+unstall pipeline --data photos/train --model cats-dogs-64 --variants all
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 if "benchmarks" not in str(__package__ or ""):
-    sys.exit("Run it as a module, from the project's folder or installed: python -m benchmarks.pipeline")
+    sys.exit("Run it as a module, in the folder of the project: python -m benchmarks.pipeline")
 
 from rich.console import Console
 from rich.table import Table
@@ -51,7 +51,7 @@ def _list(console: Console) -> None:
             table.add_row(name, "x".join(map(str, network.image_size)), network.source)
     console.print(table)
     others = ", ".join(name for name, network in MODELS.items() if not hasattr(network, "image_size"))
-    console.print(f"for python -m benchmarks.devices, since they take no colour images: {others}")
+    console.print(f"for unstall devices, since they take no colour images: {others}")
     rates = ", ".join(f"emulated:{name}" for name in NAMED_RATES)
     console.print(Text.assemble("\n", ("devices", "bold"), f"\ncpu, gpu, emulated:RATE (images/sec), {rates}"))
 

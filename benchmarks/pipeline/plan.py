@@ -18,14 +18,14 @@ from unstall.benchmarks.lab.options import (
     settings,
     split_names,
 )
+from unstall.parser import ArgumentParser
 from unstall.pipeline import BASELINE, VARIANTS, ConfigError, PipelineConfig
-from unstall.pipeline.commands import ArgumentParser
 from unstall.pipeline.config import config_from_dict
 from unstall.pipeline.sources import add_skip_list_option
-from unstall.pipeline.text import did_you_mean
 from unstall.pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
 from unstall.profiles import Device
 from unstall.profiles.provenance import without_folder
+from unstall.text import did_you_mean
 
 # Rounds with --thorough, and the most without it; there rounds end once nothing is left to decide.
 ROUNDS = 5
@@ -66,7 +66,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.pipeline",
+        prog="unstall pipeline",
         description="Measures how much of training is loading and how much compute, for many input pipelines.",
     )
     add = arguments.add_argument

@@ -1,7 +1,7 @@
 """Predicts whether workers on other hosts pay, how many, and where to cut the pipeline; and checks its predictions.
 
-python -m benchmarks.scaleout --data photos/train --worker-cores 4 --worker-price 0.2 --trainer-price 3 --network 10gbit
-python -m benchmarks.scaleout --check
+unstall scaleout --data photos/train --worker-cores 4 --worker-price 0.2 --trainer-price 3 --network 10gbit
+unstall scaleout --check
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line of `python -m benchmarks.scaleout`."""
+"""The command line of `unstall scaleout`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import DATA, MODEL
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 
 VARIANT = "tf-data-autotune"
@@ -15,7 +15,7 @@ DEVICE, ROUNDS, GOAL = "emulated:5000", 5, 0.9
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.scaleout",
+        prog="unstall scaleout",
         description="Would workers on other hosts pay? Predicts how many are needed, where to cut the pipeline, and "
         "what a million images cost.",
     )

@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.scaleout` is asked to do."""
+"""Reads what `unstall scaleout` is asked to do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Measures how loading grows with the number of files, the cores, the batch size and the image size.
 
-python -m benchmarks.scaling --data photos/train --axes files,cores
+unstall scaling --data photos/train --axes files,cores
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
+from unstall.parser import ArgumentParser
 from unstall.pipeline import VARIANTS, PipelineConfig
-from unstall.pipeline.commands import ArgumentParser
 from unstall.pipeline.config import AUTO
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles.provenance import usable_cores, without_folder
@@ -235,7 +235,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.scaling",
+        prog="unstall scaling",
         description="How loading grows with the number of files, the cores, the batch size and the image size.",
         epilog=_EPILOG,
     )

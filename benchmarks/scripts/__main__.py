@@ -1,6 +1,6 @@
 """Runs training scripts plainly, watched, and edited by hand, and compares what was said with what came of it.
 
-python -m benchmarks.scripts scripts/ --only weather,dogs
+unstall scripts scripts/ --only weather,dogs
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs scripts, each in a process of its own: as written and by hand in turns, and once under `python -m profiles`."""
+"""Runs scripts, each in a process of its own: as written and by hand in turns, and once under `unstall profile`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Lab(LabRun[Asked, Samples]):
 
 
 def advice_in(path: Path) -> Advice | None:
-    """Reads what `python -m profiles` said of the `fit` or loop whose remedies were tried, or else of the first.
+    """Reads what `unstall profile` said of the `fit` or loop whose remedies were tried, or else of the first.
 
     Raises:
       DocumentError: if the file is no document of a script.

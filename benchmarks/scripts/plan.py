@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.scripts` is asked: a folder of training scripts, and how often each runs."""
+"""Reads what `unstall scripts` is asked: a folder of training scripts, and how often each runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import UserError, check_least, known_names
-from unstall.pipeline.commands import ArgumentParser
-from unstall.pipeline.text import did_you_mean
+from unstall.parser import ArgumentParser
+from unstall.text import did_you_mean
 
 # Files of a script's folder: the script, the script as somebody edited it by hand, the script with data that cost
 # nothing, and what is known of them.
@@ -73,8 +73,8 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.scripts",
-        description="Runs training scripts plainly, under python -m profiles, and as somebody edited them by hand: "
+        prog="unstall scripts",
+        description="Runs training scripts plainly, under unstall profile, and as somebody edited them by hand: "
         "what was said of each, what watching costs, and whether following the advice gains what was measured.",
         epilog=_EPILOG,
     )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-# How a script runs: plainly; edited by hand; with data that cost nothing; under `python -m profiles`.
+# How a script runs: plainly; edited by hand; with data that cost nothing; under `unstall profile`.
 How = Literal["as written", "by hand", "held", "watched"]
 
 

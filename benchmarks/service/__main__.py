@@ -1,9 +1,9 @@
 """Runs tf.data service: its dispatcher, its workers; measures whether a local one pays, and what faults cost an epoch.
 
-python -m benchmarks.service dispatcher --port 5050
-python -m benchmarks.service worker --dispatcher HOST:5050 --data photos/train --config tuned.toml
-python -m benchmarks.service local --data photos/train --workers 1,2
-python -m benchmarks.service faults
+unstall service dispatcher --port 5050
+unstall service worker --dispatcher HOST:5050 --data photos/train --config tuned.toml
+unstall service local --data photos/train --workers 1,2
+unstall service faults
 """
 
 from __future__ import annotations

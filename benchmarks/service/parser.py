@@ -1,4 +1,4 @@
-"""The command line of `python -m benchmarks.service`."""
+"""The command line of `unstall service`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unstall.benchmarks.lab.command import add_result_options
 from unstall.benchmarks.lab.options import DATA
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 
 VARIANT = "tf-data-composed"
@@ -16,7 +16,7 @@ ROUNDS, FAULT_IMAGES = 5, 3200
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.service",
+        prog="unstall service",
         description="tf.data service: batches made by worker processes here or on other hosts, each once an epoch.",
     )
     verbs = arguments.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -1,6 +1,6 @@
 """Trains a model on a folder of photos, and saves in one file the model and all else that prediction needs.
 
-python -m benchmarks.train --model cats-dogs-64 --data photos --out cats-dogs.keras
+unstall train --model cats-dogs-64 --data photos --out cats-dogs.keras
 
 The result of this command is a model, not a measurement: the command writes no document, and
 `benchmarks.lab.command.run` does not run it.

@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.train` is asked to do: a network, photos, a pipeline and a file."""
+"""Reads what `unstall train` is asked to do: a network, photos, a pipeline and a file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from unstall import models
 from unstall.benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_from_file
+from unstall.parser import ArgumentParser
 from unstall.pipeline import VARIANTS, PipelineConfig
-from unstall.pipeline.commands import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 
 # The fastest variant that needs no prepared files. It augments photos as the published tutorial does.
@@ -41,9 +41,9 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.train",
+        prog="unstall train",
         description="Trains a model on photos and writes it to a file with its preprocessing and its classes, for "
-        "python -m models predict.",
+        "unstall predict.",
         epilog="Tested with: the folder test beside train, where DIR is or holds train; else a fifth of each class, "
         "drawn by the seed and not trained on.",
     )

@@ -1,7 +1,7 @@
 """Several trainers: replicas on one host by TensorFlow and JAX, and processes by JAX, each beside one trainer.
 
-python -m benchmarks.trainers
-python -m benchmarks.trainers --data photos/train --only one-jax,jax-processes,jax-processes-sharded
+unstall trainers
+unstall trainers --data photos/train --only one-jax,jax-processes,jax-processes-sharded
 """
 
 from __future__ import annotations

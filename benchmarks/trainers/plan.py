@@ -10,8 +10,8 @@ from pathlib import Path
 
 from unstall.benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_of, known_names
 from unstall.benchmarks.trainers.subjects import SUBJECTS
+from unstall.parser import ArgumentParser
 from unstall.pipeline import VARIANTS, PipelineConfig
-from unstall.pipeline.commands import ArgumentParser
 from unstall.pipeline.service import NO_SERVICE
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.pipeline.variants import TF_DATA
@@ -74,7 +74,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.trainers",
+        prog="unstall trainers",
         description="Trains one model with several trainers, on logical devices and in processes of this host's CPU: "
         "what they gain over one, how many images are decoded in vain, who waits for whom.",
         epilog=f"Subjects: {', '.join(SUBJECTS)}.",

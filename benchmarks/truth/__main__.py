@@ -1,8 +1,8 @@
 """How far our own figures are off: loaders, models, edges and stages of known cost, found again.
 
-python -m benchmarks.truth
-python -m benchmarks.truth --only edges --only stages
-python -m benchmarks.truth --only watching --pairs 20
+unstall truth
+unstall truth --only edges --only stages
+unstall truth --only watching --pairs 20
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks TraceML (`traceml-ai`) what it finds, beside `python -m profiles`, on a PyTorch script with planted times.
+"""Asks TraceML (`traceml-ai`) what it finds, beside `unstall profile`, on a PyTorch script with planted times.
 
 The script itself notes how long each step waited and how long it took, so that each run has its own truth: sleeps and
 other programs make every run a little different. TraceML's comparison of two runs is asked of pairs of the same code.

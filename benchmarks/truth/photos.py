@@ -98,7 +98,7 @@ def _rates(contents: list[list[bytes]], name: str, decode: Callable[[bytes], obj
                     decode(encoded)
                 except OSError as error:
                     problem = f"a photo cannot be decoded by {name.partition(',')[0]}: {error}"
-                    raise UserError(f"{problem}. python -m benchmarks.doctor names it.") from error
+                    raise UserError(f"{problem}. unstall doctor names it.") from error
             elapsed_ns[kind] += clock.now_ns() - began_ns
     of_real, of_generated = (len(photos) / (ns / 1e9) for photos, ns in zip(contents, elapsed_ns, strict=True))
     return of_real, of_generated

@@ -10,7 +10,7 @@ from pathlib import Path
 from unstall.benchmarks.lab.options import MODEL, UserError, check_least
 from unstall.benchmarks.truth.promises import FAULTS, GATE_PARTS, LEAST_REPEATS, LOOPS, ON_GPU, PLANTED, SIMULATION
 from unstall.models import MODELS
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles.provenance import without_folder
 
@@ -87,8 +87,7 @@ PARTS = {
         },
     ),
     "verdicts": Part(
-        text="What `python -m profiles` says of one script, again and again, on a quiet machine and beside a "
-        "neighbour.",
+        text="What `unstall profile` says of one script, again and again, on a quiet machine and beside a neighbour.",
         epilog="Exit codes: 0 where verdicts are right as often as promised, 1 where not.",
         numbers={"runs": Number(default=40, least=1, text="runs on a quiet machine, and as many beside a neighbour")},
     ),
@@ -156,7 +155,7 @@ def parser(part: str) -> argparse.ArgumentParser:
     """Returns the parser of a part's command line."""
     asked = PARTS[part]
     arguments = ArgumentParser(
-        prog="python -m benchmarks.truth" + (f" --only {part}" if part in NAMED else ""),
+        prog="unstall truth" + (f" --only {part}" if part in NAMED else ""),
         description=asked.text,
         epilog=asked.epilog,
     )

@@ -61,7 +61,7 @@ GRIDS = ("grid-cpu", "grid-cpu-ahead", "grid-emulated", "grid-emulated-ahead")
 # only by name.
 LOOPS = {"loop-tf-data": "tensorflow", "loop-torch": "torch", "loop-jax": "jax"}
 # These need a GPU; other groups need that there is none. The grid is measured in two ways: as the main job measures,
-# and as `python -m profiles` watches a script.
+# and as `unstall profile` watches a script.
 TRANSFER = "transfer"
 GRIDS_ON_GPU = ("grid-gpu", "watched-gpu")
 ON_GPU = (*GRIDS_ON_GPU, TRANSFER)

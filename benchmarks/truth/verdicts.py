@@ -1,4 +1,4 @@
-"""Asks `python -m profiles` for its verdict on one script, on a quiet machine and beside a neighbour.
+"""Asks `unstall profile` for its verdict on one script, on a quiet machine and beside a neighbour.
 
 The neighbour burns half of the cores, and comes and goes every few seconds. The truth is known from plain runs of the
 same training, with its loader and with batches that are ready.

@@ -1,6 +1,6 @@
 """Finds the fastest pipeline for a folder, a model and a device, proves it by measuring, and writes it as plain code.
 
-python -m benchmarks.tune --data photos/train --model cats-dogs-64 --device cpu
+unstall tune --data photos/train --model cats-dogs-64 --device cpu
 """
 
 from __future__ import annotations

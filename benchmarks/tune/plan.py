@@ -22,9 +22,9 @@ from unstall.benchmarks.lab.options import (
     size_bytes,
 )
 from unstall.benchmarks.tune.exactness import CLASSES
+from unstall.parser import ArgumentParser
 from unstall.pipeline import PipelineConfig
 from unstall.pipeline.cache import cache_root
-from unstall.pipeline.commands import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles import Device
 from unstall.profiles.devices import parse_device
@@ -170,7 +170,7 @@ class CheckPlan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.tune",
+        prog="unstall tune",
         description="Finds the fastest pipeline for a folder, a model and a device, proves it by measuring, and writes "
         "it as plain code.",
     )

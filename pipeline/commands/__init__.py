@@ -1,5 +1,5 @@
 """The commands of this package, and what they share."""
 
-from unstall.pipeline.commands.terminal import ArgumentParser, Noise, Stopped, decoders_unheard, signals
+from unstall.pipeline.commands.terminal import Noise, Stopped, decoders_unheard, signals
 
-__all__ = ["ArgumentParser", "Noise", "Stopped", "decoders_unheard", "signals"]
+__all__ = ["Noise", "Stopped", "decoders_unheard", "signals"]

@@ -1,7 +1,7 @@
 """The command that shows what is kept in the user's cache folder, and removes what no process uses.
 
-python -m pipeline cache
-python -m pipeline cache --clear
+unstall cache
+unstall cache --clear
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstall.parser import ArgumentParser
 from unstall.pipeline.cache import cache_root, is_used, remove_unused
-from unstall.pipeline.commands.terminal import ArgumentParser, tell
+from unstall.pipeline.commands.terminal import tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
-        prog="python -m pipeline cache",
+        prog="unstall cache",
         description="Shows what unstall keeps in its cache folder: how large it is, and when it was last used.",
     )
     parser.add_argument(

@@ -1,6 +1,6 @@
 """The command that writes a copy of a source that is faster to read, and says what that cost and when it pays.
 
-python -m pipeline materialize --data photos/train --out prepared/train --as raw --image-size 64
+unstall materialize --data photos/train --out prepared/train --as raw --image-size 64
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from unstall.parser import ArgumentParser
 from unstall.pipeline import clock
-from unstall.pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
+from unstall.pipeline.commands.terminal import Stopped, decoders_unheard, signals, tell
 from unstall.pipeline.config import AUTO, CHOICES, PipelineConfig
 from unstall.pipeline.errors import SourceError, UnavailableError, WriteError, first_line
 from unstall.pipeline.opening import open_source
@@ -23,7 +24,7 @@ from unstall.pipeline.prepared.index import FORMS
 from unstall.pipeline.rates import Rates
 from unstall.pipeline.sources.skip_list import add_skip_list_option, read_skip_list
 from unstall.pipeline.sources.source import ImageSource, Progress
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +76,7 @@ class _Unmeasured(Exception):
 
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
-        prog="python -m pipeline materialize",
+        prog="unstall materialize",
         description="Writes a copy of a source that is faster to read, and says what that cost and when it pays.",
     )
     add = parser.add_argument
@@ -114,7 +115,7 @@ def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rate
             progress.update(task, completed=done, total=total, refresh=done % 32 == 0 or done == total)
 
         source = open_source(arguments.data, skip_list=read_skip_list(arguments.skip_list), progress=report)
-        for sentence in source.left_out("python -m benchmarks.doctor names all"):
+        for sentence in source.left_out("unstall doctor names all"):
             tell(errors, sentence, style="yellow")
         progress.reset(task, description=f"writing {arguments.form}")
         materialize = _materialize()

@@ -1,6 +1,6 @@
 """The command that writes Keras' old loaders of a script as tf.data, and compares both on the data.
 
-python -m pipeline migrate train.py --write fix.diff
+unstall migrate train.py --write fix.diff
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.pipeline.commands.terminal import ArgumentParser, Stopped, decoders_unheard, signals, tell
+from unstall.parser import ArgumentParser
+from unstall.pipeline.commands.terminal import Stopped, decoders_unheard, signals, tell
 from unstall.pipeline.errors import SourceError, WriteError
 from unstall.pipeline.migration.loaders import FLOWS, Loader, Stays, loaders_of
 from unstall.pipeline.migration.values import Script
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
-        prog="python -m pipeline migrate",
+        prog="unstall migrate",
         description="Finds ImageDataGenerator, flow_from_directory, flow and image_dataset_from_directory in a script, "
         "which is not run; writes them as tf.data; compares both on the data.",
     )
@@ -79,7 +80,7 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
     if not loaders and not stays:
         raise SourceError(
             f"{path} has no ImageDataGenerator, image_dataset_from_directory or Sequence. Measure it: "
-            f"python -m profiles {shlex.quote(str(path))}"
+            f"unstall profile {shlex.quote(str(path))}"
         )
     module = _module_name(path, script)
     cached: dict[str, int] = {}
@@ -103,7 +104,7 @@ def _run(arguments: argparse.Namespace, console: Console, errors: Console) -> in
         lines.append(("WRITTEN", f"{arguments.write}: {module}.py, and the calls of it in {path.name}."))
         lines.append(("NEXT", f"patch -p1 < {shlex.quote(str(arguments.write))}"))
     elif loaders:
-        lines.append(("NEXT", f"python -m pipeline migrate {shlex.quote(str(path))} --write fix.diff"))
+        lines.append(("NEXT", f"unstall migrate {shlex.quote(str(path))} --write fix.diff"))
     for label, text in lines:
         if label in ("MIGRATED", "STAYS", "NEXT"):
             console.print()

@@ -1,4 +1,4 @@
-"""What commands share: the argument parser, messages, signals that end a run in order, and what decoders write.
+"""What commands share: messages, signals that end a run in order, and what decoders write.
 
 libjpeg writes a line to stderr for each damaged file: `decoders_unheard` counts these lines and keeps them off the
 terminal.
@@ -6,7 +6,6 @@ terminal.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -15,10 +14,10 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-import unstall
-from unstall.pipeline.text import printable
+from unstall.commands import typed
+from unstall.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,8 +93,7 @@ class Noise:
         if not self.warnings:
             return None
         return (
-            f"decoders warned {self.warnings:,} times of damaged files, first: {self.first}. "
-            "python -m benchmarks.doctor names them."
+            f"decoders warned {self.warnings:,} times of damaged files, first: {self.first}. unstall doctor names them."
         )
 
 
@@ -128,15 +126,4 @@ def decoders_unheard() -> Iterator[Noise]:
 
 def tell(console: Console, text: str, *, style: str | None = None) -> None:
     """Prints a line as it is: whatever it holds, no terminal obeys it and rich reads no markup in it."""
-    console.print(printable(text), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
-
-
-class ArgumentParser(argparse.ArgumentParser):
-    """Names the command as the user typed it. Escapes its error messages, which may hold what a terminal obeys."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.prog = unstall.command(self.prog)
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
+    console.print(typed(printable(text)), style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -400,8 +400,8 @@ class _Process(_Worker):
             cause = f"was killed by signal {signal.Signals(-code).name}"
             advice = {
                 signal.SIGKILL: "; most likely the machine ran out of memory. Use fewer workers, or smaller batches",
-                signal.SIGSEGV: "; python -m benchmarks.doctor names files that crash a decoder",
-                signal.SIGABRT: "; python -m benchmarks.doctor names files that crash a decoder",
+                signal.SIGSEGV: "; unstall doctor names files that crash a decoder",
+                signal.SIGABRT: "; unstall doctor names files that crash a decoder",
             }.get(signal.Signals(-code), "")
         else:
             cause = "closed its socket" if code is None else f"ended with exit code {code}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unstall.pipeline.errors import SourceError
 from unstall.pipeline.memo import Memo, status_digest, walk_order
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # The memo of these digests in the user's cache.
 KIND = "digests"

@@ -25,7 +25,7 @@ from unstall.pipeline.prepared.digests import file_digests
 from unstall.pipeline.sources.names import FileNames
 from unstall.pipeline.sources.source import ImageSource
 from unstall.pipeline.sources.stored import MappedImages, Records
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 INDEX = "index.json"
 FORMAT = "unstall prepared images"
@@ -136,7 +136,7 @@ def read_index(folder: Path) -> tuple[Index, str]:
     def refuse(problem: str) -> NoReturn:
         raise PreparedError(
             f"{printable(folder)} cannot be used as a prepared copy: {problem}. "
-            "Make it again: python -m pipeline materialize --data DIR --out COPY --as raw (or records, resized)."
+            "Make it again: unstall materialize --data DIR --out COPY --as raw (or records, resized)."
         )
 
     try:

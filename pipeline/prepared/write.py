@@ -32,7 +32,7 @@ from unstall.pipeline.sources.folder import check_folder_name
 from unstall.pipeline.sources.source import ImageSource, Progress
 from unstall.pipeline.stages import output, read
 from unstall.pipeline.stages.batching import yields_batches
-from unstall.pipeline.text import did_you_mean, printable
+from unstall.text import did_you_mean, printable
 
 # Of JPEG files.
 _QUALITY = 95

@@ -13,7 +13,7 @@ import numpy as np
 
 from unstall.pipeline.sources.folder import Fingerprint, files_below
 from unstall.pipeline.sources.source import ImageSource
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # Hash the bytes of this many files: tells data sets with equal names and sizes apart, in constant time.
 _HASHED_FILES = 64

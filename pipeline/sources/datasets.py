@@ -17,7 +17,7 @@ from unstall.pipeline.errors import first_line
 from unstall.pipeline.sources.generated_arrays import generate
 from unstall.pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
 from unstall.pipeline.sources.published_files import KERAS_FILES, kept_by_keras, read_by_keras, read_npz, readable_forms
-from unstall.pipeline.text import did_you_mean, printable
+from unstall.text import did_you_mean, printable
 
 _IN_TFDS = {"mnist": "mnist", "cifar10": "cifar10", "text": "imdb_reviews"}
 _VERSION = re.compile(r"\d+\.\d+\.\d+")

@@ -19,7 +19,7 @@ from unstall.pipeline.sources.headers import FORMATS, Unusable, headers_of, imag
 from unstall.pipeline.sources.names import ENCODING, FileNames
 from unstall.pipeline.sources.skip_list import SkipList
 from unstall.pipeline.sources.source import ImageSource, Progress, Skipped
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # Usual names of the parts of a data set, with or without "_set" or "_data" behind them.
 _SPLIT = re.compile(

@@ -20,7 +20,7 @@ from PIL import Image
 
 from unstall.pipeline.errors import SourceError
 from unstall.pipeline.memo import Memo
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # File formats that at least one loader reads, by Pillow's name, with the suffix of a link to such a file.
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unstall.pipeline.errors import first_line
 from unstall.pipeline.sources.published import FORMS, WORDS, DatasetError, Splits, checked
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 # Ten times MNIST; whatever is larger is another file, or a bomb.

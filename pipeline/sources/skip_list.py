@@ -1,4 +1,4 @@
-"""A list of files that every loader leaves out: `python -m benchmarks.doctor` writes it, `--skip-list` reads it.
+"""A list of files that every loader leaves out: `unstall doctor` writes it, `--skip-list` reads it.
 
 The format is JSON lines: a header, then a line per file. A user who wants a file after all removes its line. An entry
 names a file by its path, its size and a digest of its content, so that an old list leaves out no file that has changed.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unstall.pipeline.errors import SourceError
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 FORMAT = "unstall skip list"
 VERSION = 1
@@ -83,7 +83,7 @@ def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
         "--skip-list",
         type=Path,
         metavar="FILE",
-        help="files to leave out, as python -m benchmarks.doctor lists them",
+        help="files to leave out, as unstall doctor lists them",
     )
 
 

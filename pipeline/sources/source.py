@@ -12,7 +12,7 @@ import numpy as np
 
 from unstall.pipeline.sources.names import FileNames
 from unstall.pipeline.sources.stored import MappedImages, Records
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # Called with (done, in all).
 Progress = Callable[[int, int], None]

@@ -11,7 +11,7 @@ from unstall.pipeline.errors import SourceError, first_line
 from unstall.pipeline.sources.folder import check_folder_name, from_folder
 from unstall.pipeline.sources.skip_list import SkipList
 from unstall.pipeline.sources.source import ImageSource, Progress
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 
 class NoSplit(SourceError):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import unstall
 from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.screen import Bar, Line, Picture, Screen
 from unstall.profiles.report.screen_lines import (
@@ -199,7 +198,6 @@ def _next_of_compared(verdict: Verdict, data: str) -> Line:
         return Line(
             label="NEXT", text="the same again when the machine is quiet, with more photos, or with --thorough."
         )
-    command = unstall.command("python -m benchmarks.tune")
-    code = f"{command} --data {shlex.quote(data)} --model {shlex.quote(subject.model)}"
+    code = f"unstall tune --data {shlex.quote(data)} --model {shlex.quote(subject.model)}"
     where = " (--model with its folder)" if subject.model.endswith(".keras") else ""
     return Line(label="NEXT", text=f"the fastest pipeline for these photos, as tf.data code{where}:", code=(code,))

@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from unstall import commands
 from unstall.profiles.machine.telemetry import Trace
 from unstall.profiles.report.bars import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
 from unstall.profiles.report.plots import machine_charts
@@ -52,6 +53,7 @@ def template(path: Path) -> jinja2.Template:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     jinja.filters["moment"] = _moment
     jinja.globals |= {
+        "activation": lambda: commands.activation(),  # of now
         "heat": heat,
         "share_bar": share_bar,
         "waterfall_bar": waterfall_bar,

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-import unstall
 from unstall.profiles.remedies import (
     EQUAL_RATIO,
     Gain,
@@ -119,8 +118,7 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
         for untried in trial.untried
     ]
     if chosen is not None and script is not None:
-        command = unstall.command("python -m profiles")
-        lines.append(f"apply it: {command} --apply={','.join(chosen.contender.remedies)} {script}")
+        lines.append(f"apply it: unstall profile --apply={','.join(chosen.contender.remedies)} {script}")
     return lines
 
 

@@ -12,8 +12,6 @@ from typing import Literal
 from rich.console import Console
 from rich.text import Text
 
-import unstall
-
 # Columns of labels: those of the longest one.
 _LABEL_WIDTH = 13
 # Columns of the longest bar, and of a name before it is cut.
@@ -119,9 +117,9 @@ def print_findings(console: Console, screen: Screen) -> None:
     print_lines(console, screen.why)
 
 
-def print_more(console: Console, folder: Path, show: str = "python -m profiles show") -> None:
-    """Prints where the files of a run lie, and how all of its tables are printed: by `show`."""
-    command = f"{unstall.command(show)} {shlex.quote(str(folder))} --details"
+def print_more(console: Console, folder: Path) -> None:
+    """Prints where the files of a run lie, and how all of its tables are printed."""
+    command = f"unstall show {shlex.quote(str(folder))} --details"
     print_lines(console, [Line(label="MORE", text=str(folder / "report.html"), code=(command,))])
 
 

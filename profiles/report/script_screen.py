@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-import unstall
 from unstall.profiles.remedies import Trial, gains_of
 from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.remedies import faster_line
@@ -134,14 +133,13 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
         faster = faster_line(trial, chosen)
         if words is None:
             return (faster,)
-        command = unstall.command("python -m profiles")
         names = ",".join(chosen.contender.remedies)
         return (
             faster,
             Line(
                 label="NEXT",
                 text="edit these lines, or see first what they bring:",
-                code=(f"{command} --apply={names} {words}",),
+                code=(f"unstall profile --apply={names} {words}",),
             ),
         )
     if bound == "compute":
@@ -171,7 +169,7 @@ def _migration(verdict: Verdict, words: str | None) -> tuple[Line, ...]:
     """Returns the command that writes an `ImageDataGenerator` as tf.data, where such a one feeds what loading slows."""
     if words is None or _GENERATOR not in verdict.result.subject.notes or verdict.result.attribution.bound == "compute":
         return ()
-    command = f"{unstall.command('python -m pipeline migrate')} {shlex.quote(shlex.split(words)[0])}"
+    command = f"unstall migrate {shlex.quote(shlex.split(words)[0])}"
     return (
         Line(label="OR", text="the same images from tf.data, compared with yours before you decide:", code=(command,)),
     )

@@ -1,7 +1,7 @@
 """Prints the document of a run again, or compares the documents of two runs.
 
-python -m profiles show runs/TIME/results.json
-python -m profiles compare runs/BEFORE runs/AFTER
+unstall show runs/TIME/results.json
+unstall compare runs/BEFORE runs/AFTER
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 from jinja2 import UndefinedError
 
+from unstall.commands import typed
+from unstall.parser import ArgumentParser
 from unstall.profiles.report.answer import answer_of
 from unstall.profiles.report.codec import encode
 from unstall.profiles.report.comparison import compare, print_comparison
@@ -34,19 +36,16 @@ _TRACE = "perfetto"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def main(
-    argv: Sequence[str], kinds: Mapping[str, Kind[Any, Any, Any]] = KINDS, program: str = "python -m profiles"
-) -> int:
+def main(argv: Sequence[str], kinds: Mapping[str, Kind[Any, Any, Any]] = KINDS) -> int:
     """Runs one of the verbs.
 
     Args:
       argv: the verb and its words.
       kinds: of documents that can be shown, by the command that wrote them.
-      program: what the user typed before the verb.
     Returns:
       0; 2 for a file that cannot be shown; 3 if two documents have nothing that can be compared.
     """
-    arguments = _parser(program).parse_args(argv)
+    arguments = _parser().parse_args(argv)
     errors = Terminal(stderr=True)
     try:
         return _compare(arguments) if arguments.verb == "compare" else _show(arguments, kinds)
@@ -61,13 +60,14 @@ def main(
         return 3
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {printable(message)}. See {self.prog} --help.\n")
+        prog = typed(self.prog)
+        self.exit(2, f"{prog}: {printable(message)}. See {prog} --help.\n")
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=program, allow_abbrev=False)
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="unstall", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
     show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
     show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")

@@ -284,7 +284,7 @@ def remote_storage(evidence: Evidence) -> Finding | None:
         rule="remote storage",
         text=f"The files lie on {table.storage.text}, and the loader waits for {waits_us / total_us:.0%} of its time",
         cost_ratio=share,
-        advice="copy them to a local disk, or prepare them once (`python -m pipeline materialize`)" if gain else None,
+        advice="copy them to a local disk, or prepare them once (`unstall materialize`)" if gain else None,
         gain=gain,
         hypothesis=True,  # not every wait is for the storage
     )

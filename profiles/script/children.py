@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import unstall
 from unstall.profiles.stages.places import is_library, users_call
 
 # Files that a program trains by: a notebook, a script; and programs that run them.
@@ -121,9 +120,9 @@ def _told(words: Sequence[str]) -> str | None:
             return f"put `%load_ext unstall` into {word}, and `%%stalls` on top of the cell that trains"
         if word.endswith(_SCRIPT) and (not at or _has(words[:at], _RUNS_SCRIPTS)):
             arguments = itertools.takewhile(lambda word: word not in _ENDS, words[at:])
-            return f"type {unstall.command('python -m profiles')} {shlex.join(arguments)}"
+            return f"type unstall profile {shlex.join(arguments)}"
         if word == "-m" and _has(words[max(at - 1, 0) : at], ("python",)):
-            return f"type {unstall.command('python -m profiles')} and the path of that module's file"
+            return "type unstall profile and the path of that module's file"
     return None
 
 

@@ -92,7 +92,7 @@ def test_our_models_are_opened_by_name_and_compiled(name):
     ("name", "shape"), [("mnist-digits", "(28, 28, 1)"), ("text-classifier", "(200,)"), ("feed-forward", "(1000,)")]
 )
 def test_a_network_that_takes_no_colour_images_is_refused(name, shape):
-    expected = f"{name} takes {shape}, not images of 3 channels. To measure it, use python -m benchmarks.devices."
+    expected = f"{name} takes {shape}, not images of 3 channels. To measure it, use unstall devices."
     assert refusal(name) == expected
     with pytest.raises(ModelError) as caught:
         check_name(name)

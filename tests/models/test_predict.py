@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unstall.models import __main__ as command
+from unstall.benchmarks import cli as command
 from unstall.models import predict
 from unstall.models.predict import Classified, PictureError, classify, printable, probabilities_of, read_picture
 from unstall.models.saved import finish, save
@@ -162,19 +162,3 @@ def test_a_picture_without_probabilities_is_left_unclassified(tmp_path):
 
     (result,) = classify(open_finished(str(tmp_path / "m.keras")), [a_picture(tmp_path / "a.png")])
     assert result.error == "the model gives no probabilities for it"
-
-
-def test_an_unknown_verb_is_refused(capsys):
-    assert command.main(["fit"]) == 2
-    assert capsys.readouterr().err == "python -m models: 'fit' is not a verb. Known: predict.\n"
-
-
-def test_help_names_its_verb(capsys):
-    assert command.main(["--help"]) == 0
-    assert command.main([]) == 2
-    assert capsys.readouterr().out.count("  predict  classifies pictures with a model") == 2
-
-
-def test_who_wants_to_train_is_told_the_command(capsys):
-    assert command.main(["train", "--data", "photos"]) == 2
-    assert capsys.readouterr().err.endswith("Known: predict. Training is python -m benchmarks.train.\n")

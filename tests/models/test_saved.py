@@ -149,7 +149,7 @@ def test_a_network_of_other_classes_is_refused(classes, names):
 
 def test_a_model_without_its_preprocessing_is_refused(tmp_path):
     a_network().save(tmp_path / "bare.keras")
-    with pytest.raises(ModelError, match="does not hold its preprocessing.*python -m benchmarks.train"):
+    with pytest.raises(ModelError, match="does not hold its preprocessing.*unstall train"):
         open_finished(str(tmp_path / "bare.keras"))
 
 

@@ -1,4 +1,4 @@
-"""`python -m pipeline cache`: what lies where is shown, what a process uses is left alone."""
+"""`unstall cache`: what lies where is shown, what a process uses is left alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unstall.pipeline.__main__ import main
+from unstall.benchmarks.cli import main
 from unstall.pipeline.sources.generated import generated_folder
 
 HOLDS = """

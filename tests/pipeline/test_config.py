@@ -11,7 +11,7 @@ import pytest
 
 from unstall.pipeline import VARIANTS, Augmentation, ConfigError, PipelineConfig
 from unstall.pipeline.config import AUTO, CHOICES, config_from_dict, config_from_toml, config_to_dict, config_to_toml
-from unstall.pipeline.text import did_you_mean
+from unstall.text import did_you_mean
 
 FIELDS = [setting.name for setting in dataclasses.fields(PipelineConfig)]
 GENERATOR = {"loader": "image_data_generator", "augment_with": "keras_generator"}

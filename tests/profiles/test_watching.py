@@ -1,4 +1,4 @@
-"""`profiles.watch`: loops over data of any kind, in a script, in a notebook, and under `python -m profiles`."""
+"""`profiles.watch`: loops over data of any kind, in a script, in a notebook, and under `unstall profile`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Prediction in fewer bits, on the CPU: `python -m benchmarks.devices --inference`."""
+"""Prediction in fewer bits, on the CPU: `unstall devices --inference`."""

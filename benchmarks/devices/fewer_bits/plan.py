@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.devices --inference` is asked to do."""
+"""Reads what `unstall devices --inference` is asked to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import DATA, check_least, check_model
-from unstall.pipeline.commands import ArgumentParser
+from unstall.parser import ArgumentParser
 from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles.provenance import usable_threads, without_folder
 
@@ -49,7 +49,7 @@ class Plan:
 
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
-        prog="python -m benchmarks.devices --inference",
+        prog="unstall devices --inference",
         description="Predicts in float32, bfloat16 and int8 on the CPU, and says what fewer bits gain and cost.",
         epilog="LiteRT needs pip install 'unstall[litert]'; without it TensorFlow alone is measured.",
     )

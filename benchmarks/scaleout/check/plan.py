@@ -1,4 +1,4 @@
-"""Reads what `python -m benchmarks.scaleout --check` is asked to do, and lists the pools that it measures."""
+"""Reads what `unstall scaleout --check` is asked to do, and lists the pools that it measures."""
 
 from __future__ import annotations
 

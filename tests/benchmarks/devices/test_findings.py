@@ -125,7 +125,7 @@ def test_the_fastest_the_cheapest_and_what_to_do_first_are_named() -> None:
         "Fastest: the GPU (jax), 400 ms an epoch against 2.0 s on the CPU.",
         "Cheapest per epoch at the prices given: the CPU (cpu 5.6e-05, gpu 0.0001).",
         "Before paying for more of the GPU (jax): 75% of its time is loading. A faster input pipeline comes first "
-        "(python -m benchmarks.tune).",
+        "(unstall tune).",
     ]
 
 

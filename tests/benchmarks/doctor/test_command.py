@@ -22,7 +22,7 @@ from unstall.pipeline.sources import photographs
 from unstall.pipeline.sources.headers import FORMATS, MAX_BYTES
 from unstall.pipeline.sources.skip_list import read_skip_list
 from unstall.pipeline.stages.opencv_decode import READS_GIF
-from unstall.pipeline.text import printable
+from unstall.text import printable
 
 # All that is found of each kind; where nothing is, every decoder takes it without a word.
 CUT = {"undecodable", "truncated"}

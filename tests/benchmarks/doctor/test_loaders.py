@@ -171,7 +171,7 @@ def test_without_the_skip_list_a_loader_ends_with_an_error_where_its_decoder_ref
         with pytest.raises(Exception) as caught:
             build_fed(config, source)
         said = one_line(caught.value)
-        assert "bad" in said or "python -m benchmarks.doctor names the file" in said
+        assert "bad" in said or "unstall doctor names the file" in said
     else:
         [(images, _)] = build_fed(config, source)
         assert len(images) == 3

@@ -598,7 +598,7 @@ def test_a_part_that_meets_a_damaged_photo_is_left_out_with_its_name(cold):
     run.prepare()
     assert run.measured == {}
     named = f"{damaged.parent.name}/{damaged.name}"
-    reason = f"ValueError: {named} cannot be decoded by OpenCV. (python -m benchmarks.doctor names the file)"
+    reason = f"ValueError: {named} cannot be decoded by OpenCV. (unstall doctor names the file)"
     assert run.left_out == {"decode": reason}
 
 

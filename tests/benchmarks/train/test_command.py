@@ -15,13 +15,13 @@ from rich.console import Console
 from tests.bad_files import CONTENTS
 from tests.checks import assert_gone, children, passes_on_jax
 from unstall import models
+from unstall.benchmarks import cli as models_command
 from unstall.benchmarks.lab.command import progress_bar
 from unstall.benchmarks.lab.photos import held_out, open_splits
 from unstall.benchmarks.lab.training import DivergedError, Evaluation, antialiases, classes_of, train, without_draws
 from unstall.benchmarks.train import __main__ as command
 from unstall.benchmarks.train import session
 from unstall.benchmarks.train.plan import parser, read_plan
-from unstall.models import __main__ as models_command
 from unstall.models.saved import open_finished
 from unstall.pipeline import NoSplit, SourceError, from_arrays, from_folder
 from unstall.pipeline.config import config_to_toml
@@ -110,7 +110,7 @@ def test_photos_that_are_left_out_are_named_by_the_doctor_as_no_file_of_ours_nam
     with progress_bar(QUIET) as progress:
         open_splits(str(tmp_path / data), seed=0, progress=progress, errors=errors)
     printed = errors.file.getvalue()
-    assert printed.count("python -m benchmarks.doctor names all") == 2 and "results.json" not in printed
+    assert printed.count("unstall doctor names all") == 2 and "results.json" not in printed
 
 
 def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, monkeypatch):

@@ -357,5 +357,5 @@ def test_a_photo_that_cannot_be_decoded_is_named_by_the_doctor(
 
     monkeypatch.setattr(photos_part, "_decoders", lambda: dict.fromkeys(DECODERS, broken))
     assert main(["--only", "photos", "--data", str(photos), "--out", str(tmp_path / "out")]) == 2
-    assert "a photo cannot be decoded by OpenCV: truncated. python -m benchmarks.doctor" in capsys.readouterr().err
+    assert "a photo cannot be decoded by OpenCV: truncated. unstall doctor" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -24,7 +24,7 @@ def test_lines_about_damaged_data_are_counted_and_not_shown(capfd):
     assert capfd.readouterr().err == ""
     assert noise.sentence() == (
         r"decoders warned 3 times of damaged files, first: Corrupt JPEG data: 4 extraneous bytes \x1b[31m. "
-        "python -m benchmarks.doctor names them."
+        "unstall doctor names them."
     )
 
 

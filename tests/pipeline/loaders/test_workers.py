@@ -241,8 +241,8 @@ def test_an_error_that_cannot_be_sent_says_the_same(started):
     ("how", "message"),
     [
         ("SIGKILL", "was killed by signal SIGKILL when it was to make batch 2; most likely the machine ran out of mem"),
-        ("SIGSEGV", "was killed by signal SIGSEGV when it was to make batch 2; python -m benchmarks.doctor names"),
-        ("SIGABRT", "was killed by signal SIGABRT when it was to make batch 2; python -m benchmarks.doctor names"),
+        ("SIGSEGV", "was killed by signal SIGSEGV when it was to make batch 2; unstall doctor names"),
+        ("SIGABRT", "was killed by signal SIGABRT when it was to make batch 2; unstall doctor names"),
         ("SIGTERM", "was killed by signal SIGTERM when it was to make batch 2."),
         ("exit", "ended with exit code 3 when it was to make batch 2."),
     ],

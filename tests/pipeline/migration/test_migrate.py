@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.checks import run_here, run_python, state
-from unstall.pipeline.__main__ import main
+from unstall.benchmarks.cli import main
 from unstall.pipeline.migration import comparing
 from unstall.pipeline.migration.loaders import Draws, loaders_of
 from unstall.pipeline.migration.values import Script
@@ -343,9 +343,9 @@ def test_what_to_type_next_may_be_pasted_into_a_shell(tmp_path: Path, monkeypatc
     assert main(["migrate", "my train.py", "--no-compare", "--write", "my fix.diff"]) == 0
     assert main(["migrate", "my loop.py"]) == 2
     printed = capsys.readouterr()
-    assert "python -m pipeline migrate 'my train.py' --write fix.diff\n" in printed.out
+    assert "unstall migrate 'my train.py' --write fix.diff\n" in printed.out
     assert "patch -p1 < 'my fix.diff'\n" in printed.out
-    assert printed.err.endswith("python -m profiles 'my loop.py'\n")
+    assert printed.err.endswith("unstall profile 'my loop.py'\n")
 
 
 def test_names_in_a_script_become_no_code(tmp_path: Path) -> None:

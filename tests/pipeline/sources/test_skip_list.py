@@ -204,7 +204,7 @@ def test_materialize_leaves_the_listed_files_out_and_says_so(pets, tmp_path, cap
     options = ["--as", "records", "--skip-list", str(tmp_path / "skip.jsonl")]
     assert materialize_command.main(["--data", str(pets), "--out", str(tmp_path / "copy"), *options]) == 0
     printed = " ".join(capsys.readouterr().err.split())
-    assert "skipped 1 of 5 files: dogs/1.jpg (skip list: undecodable); python -m benchmarks.doctor names all" in printed
+    assert "skipped 1 of 5 files: dogs/1.jpg (skip list: undecodable); unstall doctor names all" in printed
     assert "1 of the skip list's entries no longer apply: cats/0.jpg (is not there)" in printed
     assert open_source(str(tmp_path / "copy")).images == 4
     assert len(json.loads((tmp_path / "copy" / "index.json").read_text())["names"]) == 4

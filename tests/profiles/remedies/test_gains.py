@@ -132,5 +132,5 @@ def test_the_sentences_say_where_and_how_and_what_to_type():
         "  b (what b does; batches: identical)",
         "    train.py:31: ds = ds.map(load, num_parallel_calls=2)",
         "                 ds = ds.batch(8)",
-        "apply it: python -m profiles --apply=b train.py",
+        "apply it: unstall profile --apply=b train.py",
     ]

@@ -250,7 +250,7 @@ def test_a_script_is_told_its_remedy_with_place_code_and_what_to_type() -> None:
     text = shown(a_script(replace(result, stages=STAGE_TABLE), trial), "train.py --epochs 3")
     assert "FASTER         2.00x (2.00 to 2.00) with cache, measured on your own data" in text
     assert "code of cache" in text
-    assert text.rstrip().endswith("python -m profiles --apply=cache train.py --epochs 3")
+    assert text.rstrip().endswith("unstall profile --apply=cache train.py --epochs 3")
     assert "fit 1 (train.py:9): cats-dogs-64, batches of 10, fed by a tf.data.Dataset" in text
 
 
@@ -302,7 +302,7 @@ def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_da
     note = "fed by an ImageDataGenerator iterator"
     result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=wait_ms), resident_ms=4 if wait_ms else 10)
     text = shown(a_script(with_subject(result, notes=(note,))), "'my train.py' 3 --fast")
-    assert ("python -m pipeline migrate 'my train.py'\n" in text) is named
+    assert ("unstall migrate 'my train.py'\n" in text) is named
     assert "migrate" not in shown(a_script(result), "train.py")
 
 
@@ -311,4 +311,4 @@ def test_the_name_of_a_script_is_quoted_where_what_was_typed_is_not_known(name: 
     result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6), resident_ms=4)
     document = a_script(with_subject(result, notes=("fed by an ImageDataGenerator iterator",)))
     text = shown(replace(document, plan=replace(document.plan, data=name)))
-    assert f"python -m pipeline migrate {shlex.quote(name)}\n" in text
+    assert f"unstall migrate {shlex.quote(name)}\n" in text

@@ -9,7 +9,7 @@ import pytest
 
 from unstall.profiles.script.children import Children
 
-TYPE, CELL = "type python -m profiles ", "`%%stalls` on top of the cell that trains"
+TYPE, CELL = "type unstall profile ", "`%%stalls` on top of the cell that trains"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Somebody's script under `python -m profiles`: what it does stays its own, and what it waited for is found.
+"""Somebody's script under `unstall profile`: what it does stays its own, and what it waited for is found.
 
 Long because each way in which a script can train or end has its case, and all share the scripts that are made here.
 """
@@ -282,7 +282,7 @@ def shown_of(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("a script", "(train.py:2): type python -m profiles inner.py --epochs 3."),
+        ("a script", "(train.py:2): type unstall profile inner.py --epochs 3."),
         ("a notebook", "(train.py:2): put `%load_ext unstall` into train.ipynb, and"),
         ("a process", "a process for `work` (train.py:7), and one process is watched: call"),
         ("neither", "is watched by `for batch in profiles.watch(data)`."),
@@ -328,7 +328,7 @@ def ended(tmp_path_factory):
 def test_the_exit_code_is_the_scripts_own(line, code, error, ended):
     exit_code, _, errors = ended[line]
     assert exit_code == code
-    own, _, ours = errors.partition("python -m profiles: ")
+    own, _, ours = errors.partition("unstall profile: ")
     assert own.endswith(error)
     assert "profiles" not in own
     assert "nothing measured" in ours
@@ -373,7 +373,7 @@ def test_a_thread_that_runs_as_long_as_the_main_thread_does_not_hold_the_report_
 def test_an_excepthook_that_fails_is_told_as_python_tells_it(shown_of, tmp_path):
     code, _, errors = shown_of["an excepthook that fails"]
     plain = run(tmp_path, write(tmp_path, BROKEN_HOOK, keras=False), plain=True)
-    own, _, ours = errors.partition("python -m profiles: ")
+    own, _, ours = errors.partition("unstall profile: ")
     assert code == plain.returncode == 1 and "nothing measured" in ours
     for line in ("Error in sys.excepthook:", "IndexError", "Original exception was:", "ZeroDivisionError"):
         assert line in plain.stderr and line in own
@@ -399,7 +399,7 @@ def test_a_wrong_call_is_one_line(tmp_path, words, line, monkeypatch, capsys):
         code = left.code
     printed = capsys.readouterr()
     assert (code, printed.out) == (2, "")
-    assert printed.err.startswith("python -m profiles: ")
+    assert printed.err.startswith("unstall profile: ")
     assert line in printed.err
     assert printed.err.count("\n") == 1
 

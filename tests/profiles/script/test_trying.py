@@ -57,7 +57,7 @@ def trial_of(folder: Path) -> dict:
     return trial
 
 
-# `python -m profiles` with shorter and fewer rounds, also of the model alone and of the stages.
+# `unstall profile` with shorter and fewer rounds, also of the model alone and of the stages.
 SHORTER = f"""{SHORTEN}
 from unstall.profiles.__main__ import guarded_main
 from unstall.profiles.remedies import turns
@@ -109,7 +109,7 @@ def test_the_report_comes_first_and_then_what_was_tried_with_the_code_and_the_co
     assert first < begins < remedies < files
     assert "for up to 8 s (--budget; Ctrl-C ends it; --no-trial)" in text
     assert re.search(r"# train.py:12[^\n]*\n(?: +[^\n]*\n)*? +data = data.map\(load, num_parallel_calls=", text)
-    assert re.search(r"python -m profiles --apply=\S+ train.py 3\n", text)
+    assert re.search(r"unstall profile --apply=\S+ train.py 3\n", text)
 
 
 def test_the_file_names_no_folder_of_the_users(tried) -> None:
