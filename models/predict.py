@@ -1,7 +1,5 @@
 """Classifies pictures with a trained model.
 
-unstall predict FILE.keras PICTURE ...
-
 Pictures are read as training reads photos: three channels of 8 bits, EXIF orientation ignored.
 """
 
@@ -10,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
 import warnings
@@ -24,7 +21,6 @@ from PIL import Image
 
 from unstall.models.opening import ModelError
 from unstall.models.saved import Finished, check_file, open_finished
-from unstall.parser import ArgumentParser
 
 # Larger pictures are refused before decoding: 50 megapixels are 600 MB as float32. `pipeline.sources.headers` has the
 # same limit; a test compares the two.
@@ -132,21 +128,8 @@ class Unclassified:
     error: str
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Returns:
-      0; 1 if a picture could not be classified; 2 if the model cannot be used; 130 if stopped by Ctrl-C.
-    """
-    arguments = _parser().parse_args(argv)
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Classifies the pictures that a command line names. Returns the exit code."""
     try:
         check_file(arguments.model)
         import_keras()
@@ -168,21 +151,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([_to_dict(result) for result in results], indent=1))
     return 1 if any(isinstance(result, Unclassified) for result in results) else 0
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="unstall predict",
-        description="Says of each picture its class and how probable that is. The model's file holds how pictures are "
-        "prepared: they are given as they are.",
-        epilog="Exit codes: 0 all classified; 1 some were not, each with its reason on stderr; 2 the model cannot be "
-        "used.",
-    )
-    parser.add_argument("model", metavar="FILE.keras", help="what `unstall train` wrote")
-    readable = f"that Pillow reads, but no EPS, of {MAX_PIXELS // 10**6} megapixels at most"
-    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help=readable)
-    parser.add_argument("--json", action="store_true", help="prints a list of objects, with every class's probability")
-    return parser
 
 
 def classify(finished: Finished, pictures: Sequence[str]) -> Iterator[Classified | Unclassified]:

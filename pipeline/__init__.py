@@ -2,21 +2,22 @@
 
 from typing import TYPE_CHECKING
 
+from unstall.late import names_of
 from unstall.pipeline.augmentation import Augmentation
 from unstall.pipeline.config import PipelineConfig, config_from_toml
 from unstall.pipeline.errors import ConfigError, SourceError
-from unstall.pipeline.opening import open_source
-from unstall.pipeline.sources.arrays import from_arrays
-from unstall.pipeline.sources.folder import from_folder
-from unstall.pipeline.sources.skip_list import read_skip_list
-from unstall.pipeline.sources.source import ImageSource
-from unstall.pipeline.sources.tfds import NoSplit, from_tfds
 from unstall.pipeline.variants import BASELINE, VARIANTS
 
 if TYPE_CHECKING:
     from unstall.pipeline.building import build
     from unstall.pipeline.loaders.python_batches import PythonBatches
+    from unstall.pipeline.opening import open_source
     from unstall.pipeline.service.own import from_service
+    from unstall.pipeline.sources.arrays import from_arrays
+    from unstall.pipeline.sources.folder import from_folder
+    from unstall.pipeline.sources.skip_list import read_skip_list
+    from unstall.pipeline.sources.source import ImageSource
+    from unstall.pipeline.sources.tfds import NoSplit, from_tfds
 
 __all__ = [
     "BASELINE",
@@ -38,18 +39,19 @@ __all__ = [
     "read_skip_list",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name == "build":  # imported late: loads psutil and the code that prepares copies
-        from unstall.pipeline.building import build
-
-        return build
-    if name == "PythonBatches":  # imported late: loads OpenCV
-        from unstall.pipeline.loaders.python_batches import PythonBatches
-
-        return PythonBatches
-    if name == "from_service":  # imported late: loads TensorFlow
-        from unstall.pipeline.service.own import from_service
-
-        return from_service
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Imported when they are asked for: a description of a pipeline needs none of NumPy, Pillow, OpenCV and TensorFlow.
+__getattr__ = names_of(
+    __name__,
+    {
+        "ImageSource": "sources.source",
+        "NoSplit": "sources.tfds",
+        "PythonBatches": "loaders.python_batches",
+        "build": "building",
+        "from_arrays": "sources.arrays",
+        "from_folder": "sources.folder",
+        "from_service": "service.own",
+        "from_tfds": "sources.tfds",
+        "open_source": "opening",
+        "read_skip_list": "sources.skip_list",
+    },
+)

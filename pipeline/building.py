@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from unstall.needs import missing
 from unstall.pipeline.address import Address, parse_address
 from unstall.pipeline.cache import cache_root, remove_scratch, scratch_folder
 from unstall.pipeline.config import AUTO, OUR_LOADERS, PYTHON_LOADERS, PipelineConfig
@@ -157,6 +158,8 @@ def unread_here(config: PipelineConfig) -> set[str]:
 
 
 def _check_readable(config: PipelineConfig, source: ImageSource) -> None:
+    if config.augment_with == "albumentations" and (line := missing("albumentations' augmentation", "albumentations")):
+        raise UnavailableError(line)
     unreadable = sorted(set(source.formats) - (READS[config.loader] - unread_here(config)))
     if unreadable:
         raise UnavailableError(f"{config.loader} cannot read {', '.join(unreadable)} files")

@@ -38,8 +38,9 @@ from unstall.benchmarks.devices.fewer_bits.samples import Measurements as BitsMe
 from unstall.benchmarks.devices.fewer_bits.samples import Window as BitsWindow
 from unstall.benchmarks.devices.findings import swept_of
 from unstall.benchmarks.devices.flops import Work
+from unstall.benchmarks.devices.parser import parser
 from unstall.benchmarks.devices.peak import Peak
-from unstall.benchmarks.devices.plan import Sweep, parser, read_plan
+from unstall.benchmarks.devices.plan import Sweep, read_plan
 from unstall.benchmarks.devices.report import DevicesDocument
 from unstall.benchmarks.devices.report import Measurements as DevicesMeasurements
 from unstall.benchmarks.devices.results import USED, CaseResult, case_result_of

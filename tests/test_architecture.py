@@ -428,7 +428,7 @@ def test_imports_stand_at_the_top_unless_they_load_a_framework():
 
 # Modules that import something late though it loads no framework: what they may import so, and why.
 LATE = {
-    "pipeline": ({"pipeline"}, "psutil, and what prepares copies"),
+    "models.command": ({"models"}, "NumPy and Pillow, for more than --help"),
     "pipeline.commands.cache": ({"rich"}, "the table, for more than --help"),
     "pipeline.commands.materialize": ({"rich", "pipeline"}, "the bar and the build, for more than --help"),
     "pipeline.commands.migrate": ({"rich", "psutil"}, "the console and the free memory, for more than --help"),

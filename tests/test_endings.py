@@ -215,10 +215,10 @@ def test_a_signal_in_the_midst_leaves_nothing_and_is_one_line(
 # These two leave signals to Python: the one writes nothing, the other runs somebody's script. So each has a process.
 PREDICTS = """
 import os, sys
-from unstall.models import predict
+from unstall.models import command, predict
 predict.check_file = predict.import_keras = predict.open_finished = lambda *_: None
 predict.classify = lambda *_: os.kill(os.getpid(), {number})
-sys.exit(predict.main(["a.keras", "1.png"]))
+sys.exit(command.main(["a.keras", "1.png"]))
 """
 SCRIPT = """
 import os

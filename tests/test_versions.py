@@ -7,11 +7,13 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests import PROJECT_ROOT
+from unstall import needs
 
 CONSTRAINTS = PROJECT_ROOT / ".ci" / "constraints"
 # The project's own tools, pinned in setup.cfg: every cell installs the same ones.
@@ -25,7 +27,9 @@ def asked_for(*extras: str) -> dict[str, Requirement]:
     for extra in extras:
         lines += config["options.extras_require"][extra].splitlines()
     requirements = [Requirement(line) for line in lines if line.strip()]
-    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+    inner = {extra for requirement in requirements if requirement.name == "unstall" for extra in requirement.extras}
+    wanted = {canonicalize_name(one.name): one for one in requirements if one.name != "unstall"}
+    return wanted | (asked_for(*inner) if inner else {})
 
 
 def pinned(path: Path) -> dict[str, str]:
@@ -53,7 +57,7 @@ def test_nothing_has_an_upper_bound_but_what_cannot_be_newer() -> None:
 
 def test_what_colab_has_is_recent_enough() -> None:
     colab = pinned(CONSTRAINTS / "colab.txt")
-    wanted = asked_for()
+    wanted = asked_for("tensorflow")
     assert set(wanted) - set(colab) == {"line-profiler"}
     too_old = [
         name for name, requirement in wanted.items() if name in colab and colab[name] not in requirement.specifier
@@ -65,12 +69,26 @@ def test_the_command_for_other_builds_of_tensorflow_asks_for_all_the_rest() -> N
     text = (PROJECT_ROOT / "docs" / "install.md").read_text()
     [block] = re.findall(r"<!-- tensorflow-cpu -->(.*?)<!-- /tensorflow-cpu -->", text, re.DOTALL)
     named = {canonicalize_name(wanted.name): wanted for wanted in map(Requirement, re.findall(r'"(.+?)"', block))}
-    expected = asked_for()
-    del expected["tensorflow"]
+    expected = asked_for("tensorflow").keys() - asked_for().keys() - {"tensorflow"}
     assert {name: str(requirement.specifier) for name, requirement in named.items()} == {
-        name: str(requirement.specifier) for name, requirement in expected.items()
+        name: str(requirement.specifier) for name, requirement in asked_for("tensorflow").items() if name in expected
     }
-    assert "pip install --no-deps ." in block
+
+
+def test_what_is_installed_needs_no_framework() -> None:
+    assert set(asked_for()) == {"line-profiler", "numpy", "scipy", "psutil", "rich", "jinja2"}
+
+
+def test_the_extra_has_the_packages_that_commands_say_are_missing() -> None:
+    extra = asked_for("tensorflow").keys() - asked_for().keys()
+    named = {canonicalize_name(Requirement(text).name): Requirement(text) for text in needs.DISTRIBUTIONS.values()}
+    assert set(named) == extra
+    assert named["albumentations"].specifier == asked_for("tensorflow")["albumentations"].specifier
+
+
+@pytest.mark.parametrize("extra", ["test", "gpu", "gpu-jax", "litert", "peers"])
+def test_other_extras_include_that_of_tensorflow(extra: str) -> None:
+    assert asked_for("tensorflow").keys() - {"tensorflow"} <= asked_for(extra).keys()
 
 
 def test_the_cells_are_named_and_others_refused() -> None:

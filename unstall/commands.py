@@ -14,6 +14,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from unstall.home import HOME, ROOT
 from unstall.importing import of_ours
 
 # Noted at once: a script that is profiled changes the arguments, and may change the folder.
@@ -46,12 +47,26 @@ def program() -> str:
     of_python = Path(sys.executable or "python").with_name("unstall")
     script = Path(_FOLDER, _STARTED) if Path(_STARTED).name == "unstall" else of_python
     if not script.is_file():  # a checkout that is not installed
-        python = sys.orig_argv[0] if sys.orig_argv else sys.executable
-        return f"{shlex.quote(python)} -m unstall"
+        return f"{shlex.quote(_python())} -m unstall"
     found = shutil.which("unstall")
     if found is not None and os.path.samefile(found, script):
         return "unstall"
     return shlex.quote(_shortest(script))
+
+
+def pip_install(*requirements: str) -> str:
+    """Returns the command that installs packages into the environment of this process.
+
+    Where `unstall` itself is not installed, its extras are those of the checkout.
+    """
+    wanted = [
+        f"{HOME}{requirement.removeprefix('unstall')}"
+        if requirement.startswith("unstall") and HOME == ROOT
+        else requirement
+        for requirement in requirements
+    ]
+    pip = "pip" if program() == "unstall" else f"{shlex.quote(_python())} -m pip"
+    return f"{pip} install {shlex.join(wanted)}"
 
 
 def activation() -> str | None:
@@ -62,6 +77,13 @@ def activation() -> str | None:
         return None
     script = Path(sys.prefix, "bin", "activate")
     return f"source {_shortest(script).replace(str(Path.home()), '~', 1)}"
+
+
+def _python() -> str:
+    """Returns the interpreter as it was typed."""
+    if Path(_STARTED).name == "unstall":
+        return _shortest(Path(sys.executable))
+    return sys.orig_argv[0] if sys.orig_argv else sys.executable
 
 
 @functools.cache

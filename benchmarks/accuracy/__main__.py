@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from unstall.benchmarks.accuracy.plan import parser, read_plan
+from unstall.benchmarks.accuracy.parser import parser
+from unstall.benchmarks.accuracy.plan import read_plan
 from unstall.benchmarks.lab.command import Command, run
 
 COMMAND = Command(

@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from unstall.benchmarks.accuracy.plan import RUNGS, Asked, Plan, Run
+from unstall.benchmarks.accuracy.parser import RUNGS
+from unstall.benchmarks.accuracy.plan import Asked, Plan, Run
 from unstall.benchmarks.accuracy.report import AccuracyDocument
 from unstall.benchmarks.accuracy.samples import EndedRun, Measurements, Order, State, Trained
 from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused

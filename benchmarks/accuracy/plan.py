@@ -7,57 +7,18 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from unstall.benchmarks.accuracy.parser import _PASSES, _TUNED, RUNGS
 from unstall.benchmarks.lab.options import UserError, check_least, config_from_file, known_names
 from unstall.models import MODELS
-from unstall.parser import ArgumentParser
 from unstall.pipeline import BASELINE, VARIANTS, PipelineConfig
-from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles import Device
 from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import without_folder
 
 # Every rung is trained with every seed by both pipelines: two runs of a rung and seed differ in the pipeline alone.
 PIPELINES = ("generator", "tuned")
-_TUNED = "tf-data-composed"
-# The tutorial trains for 25 "epochs". Readers take an epoch for one pass over the photos, and so does the default.
-_PASSES = 25
-# Fewer than three seeds have no interval.
-_SEEDS = 3
 # The numbers of photos with which the published networks were trained and tested.
 PUBLISHED_TRAIN_PHOTOS, PUBLISHED_TEST_PHOTOS = 8_000, 2_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
-    """A step of the published ladder.
-
-    Attributes:
-      model: a name in `MODELS`.
-      text: what the rung changes, in words.
-      augmented: whether the photos to train on are sheared, zoomed and flipped.
-    """
-
-    model: str
-    text: str
-    augmented: bool = True
-
-    @property
-    def published(self) -> float:
-        """The accuracy that was published, 0 to 1."""
-        return next(
-            figure.low
-            for figure in MODELS[self.model].published
-            if figure.quantity == "accuracy" and ("without" in figure.when) != self.augmented
-        )
-
-
-RUNGS: dict[str, Rung] = {
-    "tutorial": Rung(model="cats-dogs-64", text="two pairs of convolution and pooling"),
-    "deeper": Rung(model="cats-dogs-64-deeper", text="a third pair, of 64 filters"),
-    "dropout": Rung(model="cats-dogs-64-dropout", text="three pairs, and dropout"),
-    "no-augment": Rung(model="cats-dogs-64-dropout", text="the same, but no shear, zoom and flip", augmented=False),
-    "128px": Rung(model="cats-dogs-128", text="four pairs, dropout, 128 px"),
-}
 
 
 def published_images_seen(model: str) -> int:
@@ -146,36 +107,6 @@ class Plan:
     device: Device | None
     out: Path
     skip_list: Path | None = None
-
-
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall accuracy",
-        description="The published cat/dog accuracy ladder, and whether a fast pipeline costs accuracy.",
-        epilog="Every rung is trained with Keras' generator and with a tuned pipeline, from the same weights, in a "
-        "process of its own. What has ended is written after each run. Exit codes: 0 the tuned pipeline costs no more "
-        "than 2 points, 1 it costs accuracy, 4 neither was shown.",
-    )
-    add = arguments.add_argument
-    add(
-        "--data",
-        required=True,
-        metavar="DIR|tfds:NAME|generated:N",
-        help="photos of two classes, split as by unstall train",
-    )
-    add_skip_list_option(arguments)
-    add("--rungs", metavar="NAME,...", help=f"any of {', '.join(RUNGS)} (default: all)")
-    add(
-        "--seeds",
-        type=int,
-        default=_SEEDS,
-        metavar="N",
-        help=f"runs of each rung and pipeline (default: {_SEEDS}; fewer give no interval, and so no verdict)",
-    )
-    add("--images-seen", type=int, metavar="N", help=f"by each run; published: 6400000 (default: {_PASSES} passes)")
-    add("--config", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune (default: the variant {_TUNED})")
-    add("--device", metavar="DEV", help="cpu or gpu (default: gpu where Keras can use one)")
-    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

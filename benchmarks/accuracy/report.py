@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from unstall.benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
+from unstall.benchmarks.accuracy.parser import RUNGS
+from unstall.benchmarks.accuracy.plan import PIPELINES, Asked, Run
 from unstall.benchmarks.accuracy.results import (
     VERDICTS,
     Cell,

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from unstall.benchmarks.accuracy.plan import PIPELINES, RUNGS, Asked, Run
+from unstall.benchmarks.accuracy.parser import RUNGS
+from unstall.benchmarks.accuracy.plan import PIPELINES, Asked, Run
 from unstall.benchmarks.accuracy.samples import ScriptCount, Trained
 from unstall.profiles.statistics import median, share_interval, t_interval
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from unstall.benchmarks.augmentation.plan import parser, read_plan
+from unstall.benchmarks.augmentation.parser import parser
+from unstall.benchmarks.augmentation.plan import read_plan
 from unstall.benchmarks.lab.command import Command, run
 
 COMMAND = Command(

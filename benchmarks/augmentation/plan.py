@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.augmentation.libraries import LIBRARIES, Subject, subjects_of
 from unstall.benchmarks.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
 from unstall.benchmarks.lab.options import UserError, check_least, known_names
-from unstall.parser import ArgumentParser
-from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles.provenance import usable_threads, without_folder
-
-_DATA = "generated:64"
-_ROUNDS, _IMAGE_SIZE, _BATCH_SIZE = 5, 64, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,22 +49,8 @@ class Plan:
     skip_list: Path | None = None
 
 
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall augmentation",
-        description="What each augmentation costs, by library and by where it is done, and a picture that all do the "
-        "same.",
-        epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",
-    )
-    add = arguments.add_argument
-    add("--data", default=_DATA, metavar="DIR", help=f"a folder of class folders, or generated:N (default: {_DATA})")
-    add_skip_list_option(arguments)
-    add("--image-size", type=int, default=_IMAGE_SIZE, metavar="N", help=f"pixels a side (default: {_IMAGE_SIZE})")
-    add("--batch-size", type=int, default=_BATCH_SIZE, metavar="N", help=f"images a batch (default: {_BATCH_SIZE})")
-    add("--operations", default=",".join(OPERATIONS), metavar="NAME,...", help="which operations (default: all)")
-    add("--libraries", default=",".join(LIBRARIES), metavar="NAME,...", help="which libraries (default: all)")
-    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each row (default: {_ROUNDS})")
-    return arguments
+def _chosen(names: str | None, option: str, known: Iterable[str]) -> tuple[str, ...]:
+    return tuple(known) if names is None else known_names(names, option, known)
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
@@ -80,8 +62,12 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     check_least(1, rounds=arguments.rounds, batch_size=arguments.batch_size)
     check_least(LEAST_IMAGE_SIZE, image_size=arguments.image_size)
     asked = Asked(
-        operations=known_names(arguments.operations, "--operations", OPERATIONS),
-        libraries=known_names(arguments.libraries, "--libraries", LIBRARIES),
+        operations=tuple(OPERATIONS)
+        if arguments.operations is None
+        else known_names(arguments.operations, "--operations", OPERATIONS),
+        libraries=tuple(LIBRARIES)
+        if arguments.libraries is None
+        else known_names(arguments.libraries, "--libraries", LIBRARIES),
         image_size=arguments.image_size,
         batch_size=arguments.batch_size,
         rounds=arguments.rounds,

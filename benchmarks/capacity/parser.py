@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.benchmarks.lab.options import DATA
+from unstall.benchmarks.lab.options import DATA, add_result_options
 from unstall.benchmarks.scaleout.parser import GOAL, VARIANT, add_hosts
 from unstall.parser import ArgumentParser
-from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.commands import add_skip_list_option
 
 DEVICE, IMAGES, ACCELERATORS, PER_HOST, EPOCHS = "emulated:h100-resnet50", 1.3e6, 64, 8, 90
 
@@ -35,4 +35,5 @@ def parser() -> argparse.ArgumentParser:
     add("--config", type=Path, metavar="FILE.toml", help=f"of benchmarks.tune, or your own (default: {VARIANT})")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of its settings")
     add("--runs", type=Path, metavar="FILE", help="results.json of scaleout --check, to hold the simulation against")
+    add_result_options(arguments)
     return arguments

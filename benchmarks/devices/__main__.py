@@ -15,8 +15,9 @@ from rich.text import Text
 
 from unstall.benchmarks.devices.experiments import EXPERIMENTS
 from unstall.benchmarks.devices.fewer_bits import plan as fewer_bits
-from unstall.benchmarks.devices.plan import parser, read_plan
-from unstall.benchmarks.lab.command import Command, add_result_options, exit_code_of, run
+from unstall.benchmarks.devices.parser import parser
+from unstall.benchmarks.devices.plan import read_plan
+from unstall.benchmarks.lab.command import Command, exit_code_of, run
 from unstall.profiles.text import Terminal
 
 COMMAND = Command(
@@ -45,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word.partition("=")[0] == "--inference" for word in words):
         return run(INFERENCE, argv)
     options = parser()
-    add_result_options(options)
     arguments = options.parse_args(argv)
     if arguments.check:
         if arguments.json:

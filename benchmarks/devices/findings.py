@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unstall.benchmarks.devices.experiments import Case, Claim, Experiment
-from unstall.benchmarks.devices.plan import Sweep, Value
+from unstall.benchmarks.devices.parser import Value
+from unstall.benchmarks.devices.plan import Sweep
 from unstall.benchmarks.devices.results import CaseResult
 from unstall.benchmarks.lab.backend import named_backend
 from unstall.profiles import Device

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from unstall.benchmarks.doctor.plan import SKIP_LIST, Plan, parser, read_plan
+from unstall.benchmarks.doctor.parser import parser
+from unstall.benchmarks.doctor.plan import SKIP_LIST, Plan, read_plan
 from unstall.benchmarks.lab.command import check_out, exit_code_of, new_folder, progress_bar, remove_if_empty
 from unstall.pipeline.sources import skip_list_text
 from unstall.profiles.report import REPORT, RESULTS, write, write_atomically

@@ -9,15 +9,10 @@ from pathlib import Path
 
 from unstall.benchmarks.doctor.folder import Folder, list_folder
 from unstall.benchmarks.lab.options import UserError
-from unstall.parser import ArgumentParser
 from unstall.profiles.provenance import without_folder
 
 # The name of the file with the list that `--skip-list` of other commands reads.
 SKIP_LIST = "skip.jsonl"
-_EPILOG = (
-    "Exit code 1: something would stop a training. docs/doctor.md says what each trouble means. "
-    "The files to leave out are listed in skip.jsonl, for --skip-list of other commands."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +35,6 @@ class Plan:
     asked: Asked
     folder: Folder
     out: Path
-
-
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall doctor",
-        description="Finds what is wrong with a folder of images, changes nothing, and lists the files that are better "
-        "left out.",
-        epilog=_EPILOG,
-    )
-    add = arguments.add_argument
-    add(
-        "--data", type=Path, required=True, metavar="DIR", help="a folder of class folders, or of splits such as train/"
-    )
-    add("--storage", action="store_true", help="measure how fast 1, 4 and 16 readers read the files from their disk")
-    add(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="where results.json, report.html and skip.jsonl go (default: runs/TIME)",
-    )
-    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.benchmarks.lab.command import add_result_options
-from unstall.benchmarks.lab.options import DATA, MODEL
+from unstall.benchmarks.lab.options import DATA, MODEL, add_result_options
 from unstall.parser import ArgumentParser
-from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.commands import add_skip_list_option
 
 SUBJECT = "tf-data-composed"
 _BASELINES = Path("benchmarks_baseline")

@@ -85,9 +85,7 @@ def run(
     Args:
       choose: returns what runs in the place of `command`, with the same parser, by the options that were given.
     """
-    parser = command.parser()
-    add_result_options(parser)
-    arguments = parser.parse_args(argv)
+    arguments = command.parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)
     if command.listing is not None and arguments.list:
         command.listing(console)
@@ -97,12 +95,6 @@ def run(
     return exit_code_of(
         lambda: run_plan(chosen, chosen.plan(arguments, out), console, errors, as_json=arguments.json), errors, out
     )
-
-
-def add_result_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of every command that measures: the folder for its files, and its answer as JSON."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for all that it writes (default: runs/TIME)")
-    parser.add_argument("--json", action="store_true", help="prints the answer as JSON (docs/documents.md)")
 
 
 def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *, as_json: bool = False) -> int:

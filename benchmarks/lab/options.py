@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from unstall import models
+from unstall.needs import missing
 from unstall.pipeline import ConfigError, PipelineConfig
 from unstall.pipeline.address import NO_SERVICE
 from unstall.pipeline.config import config_from_dict, config_from_toml
@@ -29,6 +31,12 @@ class UserError(Exception):
     def __init__(self, message: str, *, exit_code: int = 2) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of every command that measures: the folder for its files, and its answer as JSON."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for all that it writes (default: runs/TIME)")
+    parser.add_argument("--json", action="store_true", help="prints the answer as JSON (docs/documents.md)")
 
 
 def known_names(text: str, option: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -105,6 +113,7 @@ def config_from_file(path: Path, option: str = "--config") -> PipelineConfig:
         config = config_from_toml(text)
     except ConfigError as error:
         raise UserError(f"{option} {path}: {error}") from error
+    check_packages(config, f"{option} {path}")
     return replace(config, image_size=PipelineConfig().image_size)
 
 
@@ -150,9 +159,22 @@ def config_of(
     if batch_size is not None:
         changes["batch_size"] = batch_size
     try:
-        return config_from_dict(changes, config)
+        config = config_from_dict(changes, config)
     except ConfigError as error:
         raise UserError(str(error)) from error
+    check_packages(config, f"augment_with={config.augment_with}")
+    return config
+
+
+def check_packages(config: PipelineConfig, who: str) -> None:
+    """Checks that what a pipeline augments with can be imported.
+
+    Raises:
+      UserError: if it cannot; the message says what installs it.
+    """
+    packages = ("albumentations",) if config.augment_with == "albumentations" else ()
+    if line := missing(who, *packages):
+        raise UserError(line)
 
 
 def servable(config: PipelineConfig) -> PipelineConfig:

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from unstall.benchmarks.lab.command import Command, run
 from unstall.benchmarks.peers.catalogue import all_peers
-from unstall.benchmarks.peers.plan import parser, read_plan
+from unstall.benchmarks.peers.parser import parser
+from unstall.benchmarks.peers.plan import read_plan
 
 COMMAND = Command(
     parser=parser,

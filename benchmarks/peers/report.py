@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from unstall.benchmarks.lab.tables import print_end
-from unstall.benchmarks.peers.loaders.work import WORKS
 from unstall.benchmarks.peers.plan import Asked
 from unstall.benchmarks.peers.results import Group, Lead, PeerResult, PeersDocument, Results, WorkResult, derive
 from unstall.benchmarks.peers.samples import Measurements
+from unstall.benchmarks.peers.works import WORKS
 from unstall.profiles.report import Kind, html
 from unstall.profiles.statistics import range_cell
 

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from unstall.benchmarks.lab.command import Command, run
-from unstall.benchmarks.pipeline.plan import parser, read_plan
+from unstall.benchmarks.pipeline.parser import parser
+from unstall.benchmarks.pipeline.plan import read_plan
 from unstall.models import MODELS
 from unstall.pipeline import VARIANTS
 from unstall.pipeline.variants import DEFAULT, other_work

@@ -8,27 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import (
-    DATA,
-    MODEL,
     UserError,
     check_least,
     check_model,
+    check_packages,
     config_from_file,
     device_of,
     settings,
     split_names,
 )
-from unstall.parser import ArgumentParser
+from unstall.benchmarks.pipeline.parser import ROUNDS
 from unstall.pipeline import BASELINE, VARIANTS, ConfigError, PipelineConfig
 from unstall.pipeline.config import config_from_dict
-from unstall.pipeline.sources import add_skip_list_option
 from unstall.pipeline.variants import DEFAULT, GENERATORS, TF_DATA, THOROUGH
 from unstall.profiles import Device
 from unstall.profiles.provenance import without_folder
 from unstall.text import did_you_mean
-
-# Rounds with --thorough, and the most without it; there rounds end once nothing is left to decide.
-ROUNDS = 5
 
 # The names that rows of tables and files of results may have.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -62,48 +57,6 @@ class Plan:
     out: Path
     details: bool = False
     skip_list: Path | None = None
-
-
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall pipeline",
-        description="Measures how much of training is loading and how much compute, for many input pipelines.",
-    )
-    add = arguments.add_argument
-    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
-    add_skip_list_option(arguments)
-    add("--model", default=MODEL, metavar="NAME,...", help="a known name, module:function, or FILE.keras")
-    add(
-        "--variants",
-        metavar="NAME,...",
-        help="names, or default, all, generators, all-tf-data (default: default; with --config generator)",
-    )
-    add("--device", default="auto", metavar="DEV,...", help="auto, cpu, gpu, emulated:RATE (images/sec or a name)")
-    add("--batch-size", type=int, metavar="N", help="images a batch, for every variant")
-    add(
-        "--rounds",
-        type=int,
-        metavar="N",
-        help=f"windows of training a variant (default: {ROUNDS}, or fewer if they do)",
-    )
-    add("--thorough", action="store_true", help=f"{ROUNDS} rounds, or those of --rounds, and two more pipelines")
-    add(
-        "--cold", action="store_true", help="adds a row for each variant whose photos are not in the page cache (Linux)"
-    )
-    add("--stages", action="store_true", help="takes every loader apart, not only the baseline")
-    add("--lines", action="store_true", help="also times the lines of the loaders' Python functions")
-    add("--details", action="store_true", help="prints all tables and sentences")
-    add(
-        "--config",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE.toml",
-        help="a variant from a file, beside the baseline",
-    )
-    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a setting of every variant")
-    add("--list", action="store_true", help="lists variants, models and devices, and ends")
-    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
@@ -149,6 +102,8 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
             raise UserError(
                 f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."
             )
+        if name in VARIANTS:  # of a set, a variant whose library is missing is left out
+            check_packages(VARIANTS[name], f"--variants {name}")
         default = THOROUGH if arguments.thorough else DEFAULT
         for variant in default if name == "default" else _SETS.get(name, (name,)):
             chosen[variant] = VARIANTS[variant]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.benchmarks.lab.options import DATA, MODEL
+from unstall.benchmarks.lab.options import DATA, MODEL, add_result_options
+from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
-from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.commands import add_skip_list_option
 
 VARIANT = "tf-data-autotune"
 DEVICE, ROUNDS, GOAL = "emulated:5000", 5, 0.9
@@ -16,6 +17,7 @@ DEVICE, ROUNDS, GOAL = "emulated:5000", 5, 0.9
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="unstall scaleout",
+        needs=PHOTOS,
         description="Would workers on other hosts pay? Predicts how many are needed, where to cut the pipeline, and "
         "what a million images cost.",
     )
@@ -40,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
         help="with --check: hosts are cores of this one, links relays; needs no rights",
     )
     add("--rounds", type=int, metavar="N", help=f"with --check: rounds of each pool (default: {ROUNDS})")
+    add_result_options(arguments)
     return arguments
 
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from unstall.benchmarks.lab.command import Command, run
-from unstall.benchmarks.scaling.plan import parser, read_plan
+from unstall.benchmarks.scaling.parser import parser
+from unstall.benchmarks.scaling.plan import read_plan
 
 COMMAND = Command(
     parser=parser,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.benchmarks.scaling.plan import AXES, FIGURES, Measurement, PointResult
+from unstall.benchmarks.scaling.parser import AXES
+from unstall.benchmarks.scaling.plan import FIGURES, Measurement, PointResult
 from unstall.profiles.results import CANARY_RATIO
 from unstall.profiles.statistics import median, t_interval
 

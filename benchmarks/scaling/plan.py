@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
-from unstall.parser import ArgumentParser
+from unstall.benchmarks.lab.options import UserError, check_least, known_names
+from unstall.benchmarks.scaling.parser import _LEAST_FILES, AXES
 from unstall.pipeline import VARIANTS, PipelineConfig
 from unstall.pipeline.config import AUTO
-from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles.provenance import usable_cores, without_folder
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import median
@@ -52,13 +51,6 @@ FIGURES = {
     "listing_s": Figure(name="listing", unit="ms", per_unit=1e-3),
     "listing_again_s": Figure(name="listing again", unit="ms", per_unit=1e-3),
     "build_s": Figure(name="building", unit="ms", per_unit=1e-3),
-}
-# What one value of each axis counts, in the plural.
-AXES = {
-    "files": "files",
-    "cores": "cores",
-    "batch-size": "images a batch",
-    "image-size": "pixels a side",
 }
 
 
@@ -212,15 +204,10 @@ class PointResult:
         return (median(numbers), min(numbers), max(numbers)) if numbers else None
 
 
-# A variant of each kind: Python threads, OpenCV in Keras' workers, tf.data, and tf.data with less to decode.
-_VARIANTS = ("generator", "py-dataset", "tf-data-autotune", "tf-data-scaled-decode")
-_ROUNDS = 3
-_LEAST_FILES, _MOST_FILES = 1_000, 100_000
 _BATCH_SIZES = (8, 32, 128, 512)
 _IMAGE_SIZES = (32, 64, 128, 256)
 # The number of files in the list for the other axes: an epoch has some twenty of the largest batches.
 _FILES = 10_000
-_EPILOG = "Each point is measured by a process of its own in some ten seconds. All points take about half an hour."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,28 +218,6 @@ class Plan:
     data: str
     out: Path
     skip_list: Path | None = None
-
-
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall scaling",
-        description="How loading grows with the number of files, the cores, the batch size and the image size.",
-        epilog=_EPILOG,
-    )
-    add = arguments.add_argument
-    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos to take (default: {DATA})")
-    add_skip_list_option(arguments)
-    add("--variants", default=",".join(_VARIANTS), metavar="NAME,...", help=f"(default: {', '.join(_VARIANTS)})")
-    add("--axes", default=",".join(AXES), metavar="NAME,...", help=f"any of {', '.join(AXES)} (default: all)")
-    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"measurements of a point (default: {_ROUNDS})")
-    add(
-        "--most-files",
-        type=int,
-        default=_MOST_FILES,
-        metavar="N",
-        help=f"the longest list: {_LEAST_FILES:,}, ten times that, and so on up to N (default: {_MOST_FILES:,})",
-    )
-    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

@@ -22,7 +22,8 @@ from unstall.benchmarks.scaling.findings import (
     series_of,
     slow_canary_ns,
 )
-from unstall.benchmarks.scaling.plan import AXES, FIGURES, Asked, Measurements, PointResult
+from unstall.benchmarks.scaling.parser import AXES
+from unstall.benchmarks.scaling.plan import FIGURES, Asked, Measurements, PointResult
 from unstall.pipeline import PipelineConfig
 from unstall.pipeline.variants import other_work
 from unstall.profiles.report import Document, Kind, charts, html

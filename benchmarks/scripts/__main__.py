@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from unstall.benchmarks.lab.command import Command, run
-from unstall.benchmarks.scripts.plan import parser, read_plan
+from unstall.benchmarks.scripts.parser import parser
+from unstall.benchmarks.scripts.plan import read_plan
 
 COMMAND = Command(
     parser=parser,

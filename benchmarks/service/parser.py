@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.benchmarks.lab.command import add_result_options
-from unstall.benchmarks.lab.options import DATA
+from unstall.benchmarks.lab.options import DATA, add_result_options
+from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
-from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.commands import add_skip_list_option
 
 VARIANT = "tf-data-composed"
 ROUNDS, FAULT_IMAGES = 5, 3200
@@ -17,6 +17,7 @@ ROUNDS, FAULT_IMAGES = 5, 3200
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="unstall service",
+        needs=PHOTOS,
         description="tf.data service: batches made by worker processes here or on other hosts, each once an epoch.",
     )
     verbs = arguments.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import unstall
 from unstall.benchmarks.lab.command import exit_code_of, progress_bar
 from unstall.benchmarks.lab.photos import open_splits
-from unstall.benchmarks.train.plan import parser, read_plan
+from unstall.benchmarks.train.parser import parser
+from unstall.benchmarks.train.plan import read_plan
 from unstall.models.predict import import_keras
 from unstall.profiles.text import Terminal
 

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from unstall.benchmarks.lab.command import Command, run
-from unstall.benchmarks.trainers.plan import parser, read_plan
+from unstall.benchmarks.trainers.parser import parser
+from unstall.benchmarks.trainers.plan import read_plan
 
 COMMAND = Command(
     parser=parser,

@@ -8,17 +8,15 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unstall.benchmarks.lab.options import MODEL, UserError, check_least, check_model, config_of, known_names
+from unstall.benchmarks.lab.options import UserError, check_least, check_model, config_of, known_names
+from unstall.benchmarks.trainers.parser import VARIANT
 from unstall.benchmarks.trainers.subjects import SUBJECTS
-from unstall.parser import ArgumentParser
 from unstall.pipeline import VARIANTS, PipelineConfig
 from unstall.pipeline.service import NO_SERVICE
-from unstall.pipeline.sources import add_skip_list_option
 from unstall.pipeline.variants import TF_DATA
 from unstall.profiles.cluster import TfConfigError, read_tf_config
 from unstall.profiles.provenance import without_folder
 
-VARIANT, DATA, ROUNDS, PROCESSES = "tf-data-autotune", "generated:640", 5, 2
 # Each is a process with Keras, TensorFlow and JAX in it, or a device that shares this host's cores with the others.
 _MOST_PROCESSES = 8
 _LONGEST_MS = 10_000
@@ -70,29 +68,6 @@ class Plan:
     model: str
     out: Path
     skip_list: Path | None = None
-
-
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall trainers",
-        description="Trains one model with several trainers, on logical devices and in processes of this host's CPU: "
-        "what they gain over one, how many images are decoded in vain, who waits for whom.",
-        epilog=f"Subjects: {', '.join(SUBJECTS)}.",
-    )
-    add = arguments.add_argument
-    add("--data", default=DATA, metavar="DIR|generated:N", help=f"a folder of photos (default: {DATA})")
-    add_skip_list_option(arguments)
-    add("--model", default=MODEL, metavar="NAME", help=f"a name, module:function or .keras file (default: {MODEL})")
-    which = arguments.add_mutually_exclusive_group()
-    which.add_argument("--variant", metavar="NAME", help=f"a pipeline of tf.data's (default: {VARIANT})")
-    which.add_argument("--config", type=Path, metavar="FILE.toml", help="of benchmarks.tune, or your own")
-    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes the pipeline; may be repeated")
-    add("--processes", type=int, default=PROCESSES, metavar="N", help=f"how many trainers (default: {PROCESSES})")
-    add("--batch-size", type=int, metavar="N", help="images a step of each trainer (default: the pipeline's)")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"epochs of each subject (default: {ROUNDS})")
-    add("--only", metavar="NAME,...", help="these subjects only (default: all)")
-    add("--plant", metavar="PROCESS:MS", help="makes a process slower by so much a batch, to see that it is named")
-    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

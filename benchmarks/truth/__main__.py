@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from unstall.benchmarks.lab.command import Command, run
-from unstall.benchmarks.truth.plan import PARTS, PLANTED_PART, parser, part_of, read
+from unstall.benchmarks.truth.parser import PARTS, PLANTED_PART, parser
+from unstall.benchmarks.truth.plan import part_of, read
 
 _LABS = {
     PLANTED_PART: "benchmarks.truth.measure:open_planted",

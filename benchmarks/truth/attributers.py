@@ -204,4 +204,4 @@ def _run(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -
             raise UserError(f"{command[0]} did not end within {_TIMEOUT_S:.0f} s.", exit_code=3) from error
         if code:
             output.seek(0)
-            raise UserError(f"{command[0]} ended with {code}: {output.read().strip()[-300:]}", exit_code=3)
+            raise UserError(f"{command[0]} ended with {code}: {output.read().strip()[-500:]}", exit_code=3)

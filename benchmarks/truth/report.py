@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from unstall.benchmarks.truth.plan import PARTS, PLANTED_PART, Asked
+from unstall.benchmarks.truth.parser import PARTS, PLANTED_PART
+from unstall.benchmarks.truth.plan import Asked
 from unstall.benchmarks.truth.results import Results, TruthDocument, derive
 from unstall.benchmarks.truth.samples import Measurements
 from unstall.benchmarks.truth.sections import Table, sections

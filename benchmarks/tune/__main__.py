@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from unstall.benchmarks.lab.command import Command, run
-from unstall.benchmarks.tune.plan import DIFF, SCRIPT, TOML, parser, read_advice, read_check, read_search
+from unstall.benchmarks.tune.parser import parser
+from unstall.benchmarks.tune.plan import DIFF, SCRIPT, TOML, read_advice, read_check, read_search
 
 SEARCH = Command(
     parser=parser,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# From the narrowest to the widest.
-CLASSES = ("identical", "close", "distribution")
+from unstall.benchmarks.tune.parser import CLASSES
 
 # Images are close if they differ by no more than another decoder, another rounding, or one resampling instead of two
 # makes of the same photo and draw. Measured on 400 photos of cats and dogs: TensorFlow's and OpenCV's pixels differ by

@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 
 from unstall.benchmarks.lab.options import (
-    DATA,
     MODEL,
     UserError,
     check_least,
@@ -21,17 +20,13 @@ from unstall.benchmarks.lab.options import (
     device_of,
     size_bytes,
 )
-from unstall.benchmarks.tune.exactness import CLASSES
-from unstall.parser import ArgumentParser
+from unstall.benchmarks.tune.parser import BUDGET_S, THOROUGH_BUDGET_S, parser
 from unstall.pipeline import PipelineConfig
 from unstall.pipeline.cache import cache_root
-from unstall.pipeline.sources import add_skip_list_option
 from unstall.profiles import Device
 from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import without_folder
 
-# Seconds of measuring, and with --thorough.
-BUDGET_S, THOROUGH_BUDGET_S = 35.0, 60.0
 # What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
 TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
@@ -166,43 +161,6 @@ class CheckPlan:
     data: str
     out: Path
     skip_list: Path | None = None
-
-
-def parser() -> argparse.ArgumentParser:
-    arguments = ArgumentParser(
-        prog="unstall tune",
-        description="Finds the fastest pipeline for a folder, a model and a device, proves it by measuring, and writes "
-        "it as plain code.",
-    )
-    add = arguments.add_argument
-    add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
-    add("--pipeline", metavar="MODULE:FUNCTION", help="a function that returns your tf.data.Dataset, to advise on")
-    add("--classes", type=int, default=2, metavar="N", help="classes of the labels of --pipeline (default: 2)")
-    add("--model", metavar="NAME", help=f"a known name, module:function, or FILE.keras (default: {MODEL})")
-    add("--device", metavar="DEV", help="cpu, gpu, or emulated:RATE (default: cpu)")
-    add("--memory-limit", metavar="SIZE", help="for caches and buffers, such as 2GB (default: half of what is free)")
-    add("--disk-limit", metavar="SIZE", help="for caches and prepared copies (default: half of what is free)")
-    add("--exactness", default="close", choices=CLASSES, help="how far images may be from full decode (default: close)")
-    add(
-        "--budget",
-        type=float,
-        metavar="S",
-        help=f"seconds of measuring (default: {BUDGET_S:g}; with --thorough, --check or --pipeline "
-        f"{THOROUGH_BUDGET_S:g})",
-    )
-    add("--thorough", action="store_true", help="measures more pipelines, in more rounds")
-    add("--batch-size", type=int, metavar="N", help="images a batch")
-    add("--config", type=Path, metavar="FILE.toml", help="augmentation, batch size, shuffle buffer and seed to keep")
-    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
-    add("--details", action="store_true", help="prints all tables and sentences")
-    add(
-        "--check",
-        action="store_true",
-        help="holds the tuner against exhaustive search over a small space: for four targets, or for that of --model "
-        "and --device",
-    )
-    add_skip_list_option(arguments)
-    return arguments
 
 
 def read_search(arguments: argparse.Namespace, out: Path) -> Plan:

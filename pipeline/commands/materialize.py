@@ -14,22 +14,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
 from unstall.pipeline import clock
+from unstall.pipeline.commands.options import add_skip_list_option
 from unstall.pipeline.commands.terminal import Stopped, decoders_unheard, signals, tell
 from unstall.pipeline.config import AUTO, CHOICES, PipelineConfig
 from unstall.pipeline.errors import SourceError, UnavailableError, WriteError, first_line
-from unstall.pipeline.opening import open_source
-from unstall.pipeline.prepared.index import FORMS
 from unstall.pipeline.rates import Rates
-from unstall.pipeline.sources.skip_list import add_skip_list_option, read_skip_list
-from unstall.pipeline.sources.source import ImageSource, Progress
 from unstall.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from unstall.pipeline.prepared.write import Prepared
+    from unstall.pipeline.sources.source import ImageSource, Progress
 
 _ROUNDS = 3
 # Rates of the source and of its copy are measured on at most this many images.
@@ -77,6 +76,7 @@ class _Unmeasured(Exception):
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
         prog="unstall materialize",
+        needs=PHOTOS,
         description="Writes a copy of a source that is faster to read, and says what that cost and when it pays.",
     )
     add = parser.add_argument
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "--as",
         dest="form",
         required=True,
-        choices=FORMS,
+        choices=CHOICES["storage"][1:],
         help="resized: JPEG files at one size; records: TFRecord of the files' bytes; raw: pixels in one mapped file",
     )
     add_skip_list_option(parser)
@@ -104,6 +104,9 @@ def _size(text: str) -> tuple[int, int]:
 
 def _run(arguments: argparse.Namespace, errors: Console) -> tuple[Prepared, Rates]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from unstall.pipeline.opening import open_source
+    from unstall.pipeline.sources.skip_list import read_skip_list
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=errors, auto_refresh=False, transient=True, disable=not errors.is_terminal)

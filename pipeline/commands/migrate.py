@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
 from unstall.pipeline.commands.terminal import Stopped, decoders_unheard, signals, tell
 from unstall.pipeline.errors import SourceError, WriteError
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
         prog="unstall migrate",
+        needs=PHOTOS,
         description="Finds ImageDataGenerator, flow_from_directory, flow and image_dataset_from_directory in a script, "
         "which is not run; writes them as tf.data; compares both on the data.",
     )

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from unstall.pipeline import clock
-from unstall.pipeline.augmentation import epoch_order
 from unstall.pipeline.cache import built_aside
 from unstall.pipeline.config import AUTO, PipelineConfig
+from unstall.pipeline.draws import epoch_order
 from unstall.pipeline.errors import PreparedError, WriteError, first_line
 from unstall.pipeline.prepared.index import (
     FORMS,

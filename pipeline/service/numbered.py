@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from unstall.pipeline import augmentation
+from unstall.pipeline import augmentation, draws
 from unstall.pipeline import config as configs
 from unstall.pipeline.address import NO_SERVICE
 from unstall.pipeline.config import PipelineConfig, config_to_dict
@@ -127,7 +127,7 @@ def parts_of(source: ImageSource, config: PipelineConfig) -> dict[str, str]:
         rewrites=base.rewrites,
         deterministic=base.deterministic,
     )
-    modules: list[ModuleType] = [augmentation, configs, epochs, augment, output, read, sys.modules[__name__]]
+    modules: list[ModuleType] = [augmentation, draws, configs, epochs, augment, output, read, sys.modules[__name__]]
     libraries = {"TensorFlow": tf.__version__, "NumPy": np.__version__}
     if config.augment_with in ("opencv", "albumentations"):
         from unstall.pipeline.stages import compose, opencv_decode, warp

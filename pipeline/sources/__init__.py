@@ -6,7 +6,7 @@ from unstall.pipeline.sources.folder import class_folders, files_below, split_fo
 from unstall.pipeline.sources.headers import FORMATS, MAX_BYTES, Unusable, inspect
 from unstall.pipeline.sources.names import FileNames
 from unstall.pipeline.sources.published import FORMS, DatasetError
-from unstall.pipeline.sources.skip_list import Entry, add_skip_list_option, skip_list_text
+from unstall.pipeline.sources.skip_list import Entry, skip_list_text
 
 __all__ = [
     "FORMATS",
@@ -19,7 +19,6 @@ __all__ = [
     "FileNames",
     "FolderWatch",
     "Unusable",
-    "add_skip_list_option",
     "class_folders",
     "content_fingerprint",
     "files_below",

@@ -7,7 +7,6 @@ The list of a folder with splits serves each of the splits.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -75,16 +74,6 @@ class SkipList:
             return dict(self.entries)
         begin = f"{name}/"
         return {path.removeprefix(begin): entry for path, entry in self.entries.items() if path.startswith(begin)}
-
-
-def add_skip_list_option(parser: argparse.ArgumentParser) -> None:
-    """Adds `--skip-list`, an option of every command that reads images."""
-    parser.add_argument(
-        "--skip-list",
-        type=Path,
-        metavar="FILE",
-        help="files to leave out, as unstall doctor lists them",
-    )
 
 
 def skip_list_text(entries: Iterable[Entry], splits: Iterable[str] = ()) -> str:

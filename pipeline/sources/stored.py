@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from unstall.pipeline.augmentation import block_windows
+from unstall.pipeline.draws import block_windows
 
 # A block is large enough for a disk to read it at its sequential rate. The images of a window of blocks are shuffled
 # together: 64 MB in memory.

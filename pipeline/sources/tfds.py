@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from unstall.needs import missing
 from unstall.pipeline.cache import built_aside, cache_root, held
 from unstall.pipeline.errors import SourceError, first_line
 from unstall.pipeline.sources.folder import check_folder_name, from_folder
@@ -36,6 +37,8 @@ def from_tfds(
       SourceError: if it is none that TFDS can find, has no `image` and `label`, or cannot be exported.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if line := missing(f"tfds:{name}", "tensorflow_datasets"):
+        raise SourceError(line)
     import tensorflow_datasets as tfds  # takes 3 s: only if it is needed
 
     try:

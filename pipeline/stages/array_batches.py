@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.draws import epoch_order
 from unstall.pipeline.sources.published import DatasetError
 
 # Keeps the random stream of crops apart from the streams of `pipeline.augmentation`, whose numbers are 0 to 2.

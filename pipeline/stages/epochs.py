@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.pipeline.augmentation import LongOrder, epoch_order
 from unstall.pipeline.config import LONG_EPOCH, PipelineConfig
+from unstall.pipeline.draws import LongOrder, drawn, epoch_order
 from unstall.pipeline.sources.source import ImageSource
 from unstall.pipeline.sources.stored import MappedImages
 
@@ -63,5 +63,5 @@ def maps_of(
     """
     if config.augmentation is None:
         return np.broadcast_to(np.eye(2, 3, dtype=np.float32), (images if rows is None else len(rows), 2, 3))
-    draw = config.augmentation.draw(images, seed=config.seed, epoch=epoch, rows=rows, first=first)
+    draw = drawn(config.augmentation, images, seed=config.seed, epoch=epoch, rows=rows, first=first)
     return draw.affine(*config.image_size)

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from unstall.pipeline.augmentation import epoch_order
 from unstall.pipeline.config import LONG_EPOCH, PipelineConfig
+from unstall.pipeline.draws import epoch_order
 from unstall.pipeline.sources.source import ImageSource
 from unstall.pipeline.stages.epochs import PLANNED_AT_ONCE, maps_of, orders_of, read_in_windows
 

@@ -1,45 +1,45 @@
 """The gate: compares rates with a recorded baseline, and inspects those properties of a pipeline that have no noise."""
 
-from unstall.profiles.gate import anchors
-from unstall.profiles.gate.baseline import (
-    RECORDED,
-    Baseline,
-    MeasuredRates,
-    check,
-    judge_invariants,
-    looks,
-    machine_of,
-    new_baseline,
-    not_comparable,
-)
-from unstall.profiles.gate.decision import (
-    ALARM_ERROR,
-    EPOCH,
-    FAILED,
-    IMPROVED,
-    INCONCLUSIVE,
-    PAIRS,
-    REGRESSION,
-    SAME,
-    STEADY,
-    THRESHOLD_RATIO,
-    Claims,
-    Decision,
-    JudgedFigure,
-    Look,
-    change,
-    combine,
-    figures_of,
-    floor,
-    judge,
-    paired,
-    plan,
-    rate_of,
-    share_out,
-)
-from unstall.profiles.gate.evidence import Evidence, Paired, check_rates
-from unstall.profiles.gate.files import BaselineError, check_writable, path_of, read, write
-from unstall.profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
+from typing import TYPE_CHECKING
+
+from unstall.late import names_of
+from unstall.profiles.gate.verdicts import ALARM_ERROR, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME
+
+if TYPE_CHECKING:
+    from unstall.profiles.gate import anchors
+    from unstall.profiles.gate.baseline import (
+        RECORDED,
+        Baseline,
+        MeasuredRates,
+        check,
+        judge_invariants,
+        looks,
+        machine_of,
+        new_baseline,
+        not_comparable,
+    )
+    from unstall.profiles.gate.decision import (
+        EPOCH,
+        PAIRS,
+        STEADY,
+        THRESHOLD_RATIO,
+        Claims,
+        Decision,
+        JudgedFigure,
+        Look,
+        change,
+        combine,
+        figures_of,
+        floor,
+        judge,
+        paired,
+        plan,
+        rate_of,
+        share_out,
+    )
+    from unstall.profiles.gate.evidence import Evidence, Paired, check_rates
+    from unstall.profiles.gate.files import BaselineError, check_writable, path_of, read, write
+    from unstall.profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
 
 __all__ = [
     "ALARM_ERROR",
@@ -89,3 +89,49 @@ __all__ = [
     "unread_stages",
     "write",
 ]
+
+# Imported when they are asked for: the words of a verdict need neither NumPy nor SciPy.
+__getattr__ = names_of(
+    __name__,
+    {
+        "Baseline": "baseline",
+        "BaselineError": "files",
+        "Claims": "decision",
+        "Decision": "decision",
+        "EPOCH": "decision",
+        "Evidence": "evidence",
+        "Invariants": "invariants",
+        "JudgedFigure": "decision",
+        "Look": "decision",
+        "MeasuredRates": "baseline",
+        "PAIRS": "decision",
+        "Paired": "evidence",
+        "RECORDED": "baseline",
+        "STEADY": "decision",
+        "THRESHOLD_RATIO": "decision",
+        "change": "decision",
+        "check": "baseline",
+        "check_rates": "evidence",
+        "check_writable": "files",
+        "combine": "decision",
+        "differences": "invariants",
+        "figures_of": "decision",
+        "floor": "decision",
+        "judge": "decision",
+        "judge_invariants": "baseline",
+        "looks": "baseline",
+        "losses": "invariants",
+        "machine_of": "baseline",
+        "mark_varying": "invariants",
+        "new_baseline": "baseline",
+        "not_comparable": "baseline",
+        "paired": "decision",
+        "path_of": "files",
+        "plan": "decision",
+        "rate_of": "decision",
+        "read": "files",
+        "share_out": "decision",
+        "unread_stages": "invariants",
+        "write": "files",
+    },
+)

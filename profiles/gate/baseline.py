@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles.gate.decision import (
-    IMPROVED,
-    NOT_COMPARABLE,
     PAIRS,
-    REGRESSION,
     Claims,
     Decision,
     Look,
@@ -26,6 +23,7 @@ from unstall.profiles.gate.decision import (
 )
 from unstall.profiles.gate.evidence import Unpaired, log_ratios
 from unstall.profiles.gate.invariants import Invariants, differences
+from unstall.profiles.gate.verdicts import IMPROVED, NOT_COMPARABLE, REGRESSION
 from unstall.profiles.text import rate_text
 
 # Measurements in a baseline, each of a fresh process. With 10 of them and 6 new ones, the test by ranks can reach

@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles.gate.evidence import Evidence, Paired, log_ratios
+from unstall.profiles.gate.verdicts import (
+    ALARM_ERROR,
+    EXIT_CODES,
+    IMPROVED,
+    INCONCLUSIVE,
+    REGRESSION,
+    SAME,
+)
 
 # Pairs at each look: even numbers, as the medians in evidence.py need, each about 1.6 times the number before. 24 pairs
 # of fresh processes take some ten minutes; twice as many would narrow an interval by no more than a third.
 PAIRS = (6, 10, 16, 24)
-# The probability, over all looks, of "regression" where nothing changed, and that of "improved" where nothing changed.
-# The design of this project promises at most 1 %.
-ALARM_ERROR = 0.01
 # The probability of "same" where the change is as large as the threshold: 5 %, as tests of equivalence use
 # (Schuirmann 1987).
 SAME_ERROR = 0.05
@@ -71,9 +76,6 @@ def _split(error: float, pairs: Sequence[int], least_p: Callable[[int], float]) 
     return shares
 
 
-IMPROVED, SAME, REGRESSION = "improved", "same", "regression"
-INCONCLUSIVE, NOT_COMPARABLE, FAILED = "inconclusive", "not comparable", "failed"
-EXIT_CODES = {IMPROVED: 0, SAME: 0, REGRESSION: 1, NOT_COMPARABLE: 3, FAILED: 3, INCONCLUSIVE: 4}
 # A smaller loss does not fail a build. 5 %: the standard deviation that Quansight measured between runs of equal code.
 THRESHOLD_RATIO = 0.05
 

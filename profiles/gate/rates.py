@@ -21,23 +21,13 @@ from unstall.profiles.gate.baseline import (
     new_baseline,
     not_comparable,
 )
-from unstall.profiles.gate.decision import (
-    EPOCH,
-    NOT_COMPARABLE,
-    SAME,
-    Decision,
-    Look,
-    first_decision,
-    floor,
-    judge,
-    paired,
-    plan,
-)
+from unstall.profiles.gate.decision import EPOCH, Decision, Look, first_decision, floor, judge, paired, plan
 from unstall.profiles.gate.evidence import Paired
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.gate.files import BaselineError, path_of, read, write
 from unstall.profiles.gate.inspection import inspect
 from unstall.profiles.gate.invariants import Invariants, mark_varying
+from unstall.profiles.gate.verdicts import NOT_COMPARABLE, SAME
 from unstall.profiles.measure import WARMUP_LIMIT_S
 from unstall.profiles.measure.backends import BACKENDS, check_backend
 

@@ -15,12 +15,10 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from jinja2 import UndefinedError
 
-from unstall.commands import typed
-from unstall.parser import ArgumentParser
 from unstall.profiles.report.answer import answer_of
 from unstall.profiles.report.codec import encode
 from unstall.profiles.report.comparison import compare, print_comparison
@@ -28,10 +26,9 @@ from unstall.profiles.report.document import Document, DocumentError, Kind, judg
 from unstall.profiles.report.figures import FORMS
 from unstall.profiles.report.files import to_json, write_atomically
 from unstall.profiles.report.measurements import KINDS
+from unstall.profiles.show_parser import TRACE, parser
 from unstall.profiles.text import Terminal, printable
 
-# The form of `--as` that shows a run over time.
-_TRACE = "perfetto"
 # What a spreadsheet takes for the beginning of a formula. Source: OWASP, "CSV Injection".
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -45,7 +42,7 @@ def main(argv: Sequence[str], kinds: Mapping[str, Kind[Any, Any, Any]] = KINDS) 
     Returns:
       0; 2 for a file that cannot be shown; 3 if two documents have nothing that can be compared.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     errors = Terminal(stderr=True)
     try:
         return _compare(arguments) if arguments.verb == "compare" else _show(arguments, kinds)
@@ -58,34 +55,6 @@ def main(argv: Sequence[str], kinds: Mapping[str, Kind[Any, Any, Any]] = KINDS) 
     except OSError as error:
         errors.print(f"{error.filename}: {error.strerror}.", style="bold red", soft_wrap=True)
         return 3
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        prog = typed(self.prog)
-        self.exit(2, f"{prog}: {printable(message)}. See {prog} --help.\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="unstall", allow_abbrev=False)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
-    show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")
-    form = show.add_mutually_exclusive_group()
-    form.add_argument("--details", action="store_true", help="prints all tables and sentences")
-    form.add_argument("--html", type=Path, metavar="OUT", help="writes the report there instead")
-    form.add_argument("--svg", type=Path, metavar="OUT", help="writes the first screen there as a picture")
-    form.add_argument(
-        "--json", action="store_true", help="prints results, verdicts and the answer, no samples, as JSON"
-    )
-    form.add_argument("--csv", action="store_true", help="prints a row for each result")
-    form.add_argument(
-        "--as", dest="form", choices=(*FORMS, _TRACE), help="prints the run for another tool: of CI, or Perfetto"
-    )
-    compared = verbs.add_parser("compare", help="two runs beside each other", allow_abbrev=False)
-    compared.add_argument("before", type=Path, metavar="A", help="results.json, or the folder that holds it")
-    compared.add_argument("after", type=Path, metavar="B", help="the same, of a later run")
-    return parser
 
 
 def _show(arguments: argparse.Namespace, kinds: Mapping[str, Kind[Any, Any, Any]]) -> int:
@@ -109,9 +78,9 @@ def _show_document(arguments: argparse.Namespace, document: Document[Any, Any], 
         copies = kind.copies(document, derived)
         answer = answer_of(document, kind, derived)
         sys.stdout.write(to_json(encode({**facts, **copies, "left_out": document.left_out, "answer": answer})))
-    elif arguments.form == _TRACE:
+    elif arguments.form == TRACE:
         if kind.trace is None:
-            raise DocumentError(f"--as {_TRACE}: a run of {document.command} keeps no steps.")
+            raise DocumentError(f"--as {TRACE}: a run of {document.command} keeps no steps.")
         sys.stdout.write(to_json(kind.trace(document, derived)))
     elif arguments.form is not None:
         if kind.figures is None:

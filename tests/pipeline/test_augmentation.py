@@ -15,7 +15,8 @@ import tensorflow as tf
 from scipy import ndimage, stats
 
 from unstall.pipeline import Augmentation, PipelineConfig
-from unstall.pipeline.augmentation import FILL_MODES, Draw, LongOrder, epoch_order
+from unstall.pipeline.augmentation import FILL_MODES
+from unstall.pipeline.draws import Draw, LongOrder, drawn, epoch_order
 from unstall.pipeline.stages.augment import _numpy as numpy_apply
 from unstall.pipeline.stages.augment import _tf_ops as tf_ops_apply
 from unstall.pipeline.stages.augment import keras_layers
@@ -128,7 +129,7 @@ CROPS = dataclasses.replace(STRONG, crop_area=(0.08, 0.5))
 
 
 def test_a_crop_is_drawn_over_its_area_and_aspect_and_lies_in_the_image():
-    left, top, width, height = CROPS.draw(40_000, seed=0, epoch=0).crop.T
+    left, top, width, height = drawn(CROPS, 40_000, seed=0, epoch=0).crop.T
     assert min(left.min(), top.min()) >= 0
     assert max((left + width).max(), (top + height).max()) <= 1 + 1e-12
     area, aspect = width * height, width / height
@@ -140,7 +141,9 @@ def test_a_crop_is_drawn_over_its_area_and_aspect_and_lies_in_the_image():
 
 
 def test_a_side_of_a_crop_is_no_longer_than_the_image():
-    _, _, width, height = Augmentation(crop_area=(0.9, 1.0), crop_aspect=(0.25, 4.0)).draw(1000, seed=0, epoch=0).crop.T
+    _, _, width, height = drawn(
+        Augmentation(crop_area=(0.9, 1.0), crop_aspect=(0.25, 4.0)), 1000, seed=0, epoch=0
+    ).crop.T
     assert max(width.max(), height.max()) == 1.0
 
 
@@ -171,45 +174,45 @@ def test_a_crop_is_flipped_and_sheared_as_an_image_of_its_own():
 
 
 def test_without_a_crop_the_other_draws_are_what_they_were():
-    np.testing.assert_array_equal(STRONG.draw(3, seed=0, epoch=0).crop, np.tile([0, 0, 1, 1], (3, 1)))
+    np.testing.assert_array_equal(drawn(STRONG, 3, seed=0, epoch=0).crop, np.tile([0, 0, 1, 1], (3, 1)))
 
 
 def test_the_same_seed_and_epoch_give_the_same_draw():
-    first, again = (STRONG.draw(100, seed=3, epoch=2) for _ in range(2))
+    first, again = (drawn(STRONG, 100, seed=3, epoch=2) for _ in range(2))
     for name in ("shear_degrees", "zoom_x", "zoom_y", "flip"):
         np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(3, 3), (4, 2), (2, 3)])
 def test_another_seed_or_epoch_gives_another_draw(seed, epoch):
-    first, other = STRONG.draw(100, seed=3, epoch=2), STRONG.draw(100, seed=seed, epoch=epoch)
+    first, other = drawn(STRONG, 100, seed=3, epoch=2), drawn(STRONG, 100, seed=seed, epoch=epoch)
     for name in ("shear_degrees", "zoom_x", "zoom_y"):
         assert not np.any(getattr(first, name) == getattr(other, name))
     assert np.any(first.flip != other.flip)
 
 
 def test_no_two_images_of_an_epoch_share_a_draw():
-    draw = STRONG.draw(10_000, seed=0, epoch=0)
+    draw = drawn(STRONG, 10_000, seed=0, epoch=0)
     for name in ("shear_degrees", "zoom_x", "zoom_y"):
         assert len(np.unique(getattr(draw, name))) == 10_000
 
 
 def test_a_row_does_not_depend_on_how_many_follow_it():
-    few, many = (CROPS.draw(images, seed=1, epoch=0) for images in (10, 1000))
+    few, many = (drawn(CROPS, images, seed=1, epoch=0) for images in (10, 1000))
     np.testing.assert_array_equal(few.affine(SIDE, SIDE), many.affine(SIDE, SIDE)[:10])
 
 
 @pytest.mark.parametrize("augmentation", [STRONG, Augmentation(crop_area=(0.08, 1.0))])
 def test_some_rows_are_those_of_the_whole_epoch_bit_for_bit(augmentation):
-    whole = augmentation.draw(1000, seed=3, epoch=2).affine(SIDE, SIDE)
+    whole = drawn(augmentation, 1000, seed=3, epoch=2).affine(SIDE, SIDE)
     for rows in (np.arange(0), np.array([999]), np.arange(5, 1000, 3), np.arange(37)):
-        some = augmentation.draw(1000, seed=3, epoch=2, rows=rows).affine(SIDE, SIDE)
+        some = drawn(augmentation, 1000, seed=3, epoch=2, rows=rows).affine(SIDE, SIDE)
         np.testing.assert_array_equal(some, whole[rows])
 
 
 def test_draws_are_uniform_over_their_range():
     images = 40_000
-    draw = Augmentation(shear_degrees=10.0, zoom_range=0.2, flip_probability=0.3).draw(images, seed=0, epoch=0)
+    draw = drawn(Augmentation(shear_degrees=10.0, zoom_range=0.2, flip_probability=0.3), images, seed=0, epoch=0)
     for values, low, high in (
         (draw.shear_degrees, -10.0, 10.0),
         (draw.zoom_x, 0.8, 1.2),
@@ -227,12 +230,12 @@ def test_draws_are_uniform_over_their_range():
 
 @pytest.mark.parametrize(("probability", "flips"), [(0, 0), (1, 1000)])
 def test_a_flip_probability_of_0_or_1_is_kept_to(probability, flips):
-    assert Augmentation(flip_probability=probability).draw(1000, seed=0, epoch=0).flip.sum() == flips
+    assert drawn(Augmentation(flip_probability=probability), 1000, seed=0, epoch=0).flip.sum() == flips
 
 
 def test_an_augmentation_of_nothing_draws_the_identity():
     nothing = Augmentation(shear_degrees=0, zoom_range=0, flip_probability=0)
-    np.testing.assert_array_equal(nothing.draw(3, seed=0, epoch=0).affine(5, 7), [[[1, 0, 0], [0, 1, 0]]] * 3)
+    np.testing.assert_array_equal(drawn(nothing, 3, seed=0, epoch=0).affine(5, 7), [[[1, 0, 0], [0, 1, 0]]] * 3)
 
 
 def test_the_order_is_a_permutation_that_seed_and_epoch_decide():
@@ -273,7 +276,7 @@ def test_seed_and_epoch_decide_a_long_order():
 
 
 def test_affine_gives_one_float32_map_an_image():
-    matrices = STRONG.draw(9, seed=0, epoch=0).affine(48, 64)
+    matrices = drawn(STRONG, 9, seed=0, epoch=0).affine(48, 64)
     assert matrices.shape == (9, 2, 3) and matrices.dtype == np.float32
 
 
@@ -361,7 +364,7 @@ def test_every_library_fills_what_lies_outside_alike(library, fill_mode):
 @pytest.mark.parametrize("library", ["opencv", "albumentations"])
 def test_a_batch_of_draws_gives_each_image_its_own(library):
     images = np.stack([smooth(SIDE, SIDE, seed) for seed in range(4)])
-    matrices = STRONG.draw(4, seed=0, epoch=0).affine(SIDE, SIDE)
+    matrices = drawn(STRONG, 4, seed=0, epoch=0).affine(SIDE, SIDE)
     config = PipelineConfig(augment_with=library)
     applied = numpy_apply(config)(tf.constant(images), tf.constant(matrices))
     assert applied.shape == images.shape
@@ -391,7 +394,7 @@ def keras_applied(augmentation: Augmentation, image: np.ndarray) -> np.ndarray:
 
 
 def our_applied(augmentation: Augmentation, image: np.ndarray) -> np.ndarray:
-    matrices = augmentation.draw(MANY, seed=7, epoch=0).affine(*image.shape[:2])
+    matrices = drawn(augmentation, MANY, seed=7, epoch=0).affine(*image.shape[:2])
     config = PipelineConfig(augmentation=augmentation, image_size=image.shape[:2])
     return tf_ops_apply(config)(np.repeat(image[np.newaxis], MANY, 0), matrices).numpy()
 
@@ -449,6 +452,6 @@ def test_an_augmentation_of_nothing_has_no_layers():
 @pytest.mark.parametrize("augmentation", [STRONG, CROPS], ids=["affine", "crops"])
 @pytest.mark.parametrize("first", [0, 1, 7, 300])
 def test_a_part_of_an_epoch_has_the_draws_of_the_whole(augmentation, first):
-    whole = augmentation.draw(1000, seed=3, epoch=2).affine(SIDE, SIDE)
-    part = augmentation.draw(100, seed=3, epoch=2, first=first).affine(SIDE, SIDE)
+    whole = drawn(augmentation, 1000, seed=3, epoch=2).affine(SIDE, SIDE)
+    part = drawn(augmentation, 100, seed=3, epoch=2, first=first).affine(SIDE, SIDE)
     np.testing.assert_array_equal(part, whole[first : first + 100])

@@ -11,6 +11,7 @@ from scipy import ndimage
 
 from tests.builders import build_fed, fed, unit, whole
 from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_folder
+from unstall.pipeline.draws import drawn
 from unstall.pipeline.variants import GENERATORS, TF_DATA, other_work
 
 LEVELS = (20, 74, 128, 182, 236)
@@ -153,7 +154,7 @@ def references(some):
     decoded = [np.asarray(Image.open(path)) for path in some.paths]
     images = {how: np.stack([resized(image, 64, how) for image in decoded]) for how in ("bilinear", "nearest")}
     for epoch in (0, 1, 2):
-        matrices = Augmentation().draw(len(decoded), seed=0, epoch=epoch).affine(64, 64)
+        matrices = drawn(Augmentation(), len(decoded), seed=0, epoch=epoch).affine(64, 64)
         images[epoch] = np.stack([warped(*pair) for pair in zip(images["bilinear"], matrices, strict=True)])
     return images
 
@@ -249,7 +250,7 @@ def one_image(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ours(one_image):
     """The picture with our draws."""
-    matrices = Augmentation().draw(DRAWN, seed=0, epoch=0).affine(64, 64)
+    matrices = drawn(Augmentation(), DRAWN, seed=0, epoch=0).affine(64, 64)
     return np.stack([warped(one_image[1], matrix) for matrix in matrices])
 
 

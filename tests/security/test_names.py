@@ -36,7 +36,8 @@ from unstall.benchmarks.lab import run as lab_run
 from unstall.benchmarks.lab.child import ChildDied, JobRefused
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.photos import held_out
-from unstall.benchmarks.pipeline.plan import parser, read_plan
+from unstall.benchmarks.pipeline.parser import parser
+from unstall.benchmarks.pipeline.plan import read_plan
 from unstall.benchmarks.scaleout import measure as scaleout_run
 from unstall.benchmarks.scaleout.check import measure as pools_run
 from unstall.benchmarks.scaleout.check.plan import CheckPlan as PoolsPlan

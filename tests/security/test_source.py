@@ -39,6 +39,7 @@ ALLOWED_CALLS = {
     ("profiles/script/run.py", "compile"): "the same script",
     ("profiles/remedies/edits.py", "compile"): "whether edited text is valid; what it compiles is never run",
     ("unstall/importing.py", "import_module"): "modules of ours, and module:function from the command line",
+    ("unstall/late.py", "import_module"): "modules of ours, by a table",
     ("benchmarks/gate/environment.py", "import_module"): "A as module:function, from the command line",
 }
 # Who may import what reads such data, or knows the network, and why.

@@ -6,9 +6,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from unstall.benchmarks.lab.options import DATA, check_least, check_model
+from unstall.benchmarks.lab.options import DATA, add_result_options, check_least, check_model
+from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
-from unstall.pipeline.sources import add_skip_list_option
+from unstall.pipeline.commands import add_skip_list_option
 from unstall.profiles.provenance import usable_threads, without_folder
 
 _MODEL = "cats-dogs-64"
@@ -50,6 +51,7 @@ class Plan:
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="unstall devices --inference",
+        needs=PHOTOS,
         description="Predicts in float32, bfloat16 and int8 on the CPU, and says what fewer bits gain and cost.",
         epilog="LiteRT needs pip install 'unstall[litert]'; without it TensorFlow alone is measured.",
     )
@@ -68,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each way (default: {_ROUNDS})")
     add("--batch-size", type=int, default=_BATCH_SIZE, metavar="N", help=f"of the rates (default: {_BATCH_SIZE})")
     add("--threads", type=int, metavar="N", help="that compute (default: as many as cores)")
+    add_result_options(arguments)
     return arguments
 
 

@@ -24,13 +24,6 @@ CROP_AREA, CROP_ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
 # After this many draws that do not fit into the image, torchvision and FFCV take the whole image.
 _CROP_TRIES = 10
 
-# Name -> what is read, what is served, and the steps between; every peer of a work does exactly these steps.
-WORKS = {
-    "cold": "JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom, flip",
-    "prepared": "a prepared file of 64x64 uint8 to uint8: random resized crop, flip",
-    "prepared-float": "the same file to float32 in [0, 1]: random resized crop, flip",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

@@ -18,7 +18,7 @@ _COMPOSED = replace(VARIANTS["tf-data-composed"], workers=2, autotune=False, pre
 _SEPARATE = replace(VARIANTS["tf-data-autotune"], workers=2, autotune=False, prefetch=2)
 _FAST = 20_000.0
 _MBIT_100, _GBIT = 100e6 / 8, 1e9 / 8
-_OWN_OPTIONS = ("check", "loopback", "only", "rounds", "data", "skip_list")
+_OWN_OPTIONS = ("check", "loopback", "only", "rounds", "data", "skip_list", "out", "json")
 _COMMANDS = ("ip", "tc", "nsenter")
 
 

@@ -13,7 +13,8 @@ from tests.builders import a_trained, all_trained
 from tests.builders import an_accuracy_document as a_document
 from tests.builders import an_accuracy_plan as a_plan
 from tests.checks import Page, assert_harmless
-from unstall.benchmarks.accuracy.plan import PIPELINES, RUNGS, Run, parser, published_images_seen, read_plan
+from unstall.benchmarks.accuracy.parser import RUNGS, parser
+from unstall.benchmarks.accuracy.plan import PIPELINES, Run, published_images_seen, read_plan
 from unstall.benchmarks.accuracy.report import (
     KIND,
     axes_of,

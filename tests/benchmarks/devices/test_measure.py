@@ -15,7 +15,8 @@ from unstall.benchmarks.devices import __main__ as devices
 from unstall.benchmarks.devices import holder as devices_holder
 from unstall.benchmarks.devices import measure
 from unstall.benchmarks.devices.measure import Run
-from unstall.benchmarks.devices.plan import parser, read_plan
+from unstall.benchmarks.devices.parser import parser
+from unstall.benchmarks.devices.plan import read_plan
 from unstall.benchmarks.devices.report import KIND, Results, derive
 from unstall.benchmarks.devices.results import window_name
 from unstall.benchmarks.lab.child import ChildDied, JobRefused

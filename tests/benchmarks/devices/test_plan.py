@@ -9,7 +9,8 @@ import pytest
 
 from unstall.benchmarks.devices import __main__ as devices
 from unstall.benchmarks.devices.experiments import EXPERIMENTS, arrays, photos
-from unstall.benchmarks.devices.plan import AXES, Plan, Sweep, parser, read_plan, read_sweep
+from unstall.benchmarks.devices.parser import AXES, parser
+from unstall.benchmarks.devices.plan import Plan, Sweep, read_plan, read_sweep
 from unstall.benchmarks.lab.options import UserError
 
 

@@ -51,15 +51,17 @@ from unstall.benchmarks.peers.child import Identifier, Surveyor
 from unstall.benchmarks.peers.equal_work import differences, made_otherwise
 from unstall.benchmarks.peers.loaders import opencv, parts, work
 from unstall.benchmarks.peers.loaders.parts_tf_data import read_decode_warp_tf_data
-from unstall.benchmarks.peers.loaders.work import WORKS, AllEpochs, Endless, Job
+from unstall.benchmarks.peers.loaders.work import AllEpochs, Endless, Job
 from unstall.benchmarks.peers.material import Material, make_material
-from unstall.benchmarks.peers.plan import parser, read_plan
+from unstall.benchmarks.peers.parser import parser
+from unstall.benchmarks.peers.plan import read_plan
 from unstall.benchmarks.peers.processes import Launcher, link_packages
 from unstall.benchmarks.peers.report import KIND
 from unstall.benchmarks.peers.results import PeersDocument, ratio_to
 from unstall.benchmarks.peers.rounds import PeerRun
-from unstall.pipeline.augmentation import Draw
+from unstall.benchmarks.peers.works import WORKS
 from unstall.pipeline.commands import Stopped
+from unstall.pipeline.draws import Draw
 from unstall.pipeline.sources.arrays import from_arrays
 from unstall.pipeline.sources.folder import from_folder
 from unstall.pipeline.stages.opencv_decode import OpenCVDecoder

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 from unstall.benchmarks.peers.catalogue import all_peers
-from unstall.benchmarks.peers.loaders.work import WORKS, draw_affine, draw_crop
+from unstall.benchmarks.peers.loaders.work import draw_affine, draw_crop
 from unstall.benchmarks.peers.renditions import Renditions
+from unstall.benchmarks.peers.works import WORKS
 from unstall.pipeline.sources.folder import from_folder
 
 PHOTOS = 12

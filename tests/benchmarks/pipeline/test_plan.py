@@ -11,7 +11,8 @@ from rich.progress import Progress
 from unstall.benchmarks.accuracy import __main__ as accuracy
 from unstall.benchmarks.lab.options import UserError, config_from_file
 from unstall.benchmarks.pipeline.measure import Run
-from unstall.benchmarks.pipeline.plan import parser, read_plan
+from unstall.benchmarks.pipeline.parser import parser
+from unstall.benchmarks.pipeline.plan import read_plan
 from unstall.benchmarks.train import __main__ as train
 from unstall.pipeline import from_folder
 from unstall.pipeline.config import config_to_toml

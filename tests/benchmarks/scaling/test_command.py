@@ -32,7 +32,8 @@ from unstall.benchmarks.scaling.child import extent
 from unstall.benchmarks.scaling.findings import EXPECTATIONS, NEGLIGIBLE, Series, checks, find, series_of
 from unstall.benchmarks.scaling.lists import copy_photos, link_files
 from unstall.benchmarks.scaling.measure import core_order
-from unstall.benchmarks.scaling.plan import AXES, FIGURES, Plan, PointResult, cores_up_to, files_up_to
+from unstall.benchmarks.scaling.parser import AXES
+from unstall.benchmarks.scaling.plan import FIGURES, Plan, PointResult, cores_up_to, files_up_to
 from unstall.benchmarks.scaling.report import KIND, derive
 from unstall.pipeline.commands.terminal import Stopped
 from unstall.pipeline.sources.folder import from_folder

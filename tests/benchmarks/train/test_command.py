@@ -21,7 +21,8 @@ from unstall.benchmarks.lab.photos import held_out, open_splits
 from unstall.benchmarks.lab.training import DivergedError, Evaluation, antialiases, classes_of, train, without_draws
 from unstall.benchmarks.train import __main__ as command
 from unstall.benchmarks.train import session
-from unstall.benchmarks.train.plan import parser, read_plan
+from unstall.benchmarks.train.parser import parser
+from unstall.benchmarks.train.plan import read_plan
 from unstall.models.saved import open_finished
 from unstall.pipeline import NoSplit, SourceError, from_arrays, from_folder
 from unstall.pipeline.config import config_to_toml

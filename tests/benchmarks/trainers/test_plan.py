@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from unstall.benchmarks.lab.options import UserError
+from unstall.benchmarks.trainers.parser import VARIANT, parser
 from unstall.benchmarks.trainers.place import Place, environment_of
-from unstall.benchmarks.trainers.plan import VARIANT, Plan, Planted, parser, read_plan
+from unstall.benchmarks.trainers.plan import Plan, Planted, read_plan
 from unstall.benchmarks.trainers.subjects import SUBJECTS
 from unstall.pipeline import VARIANTS
 from unstall.pipeline.config import config_to_toml

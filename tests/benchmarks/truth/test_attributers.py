@@ -12,7 +12,8 @@ from tests.builders import TRACEML_PAIRS, a_truth_document
 from tests.planted import planted
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.truth import attributers
-from unstall.benchmarks.truth.plan import Plan, parser, read
+from unstall.benchmarks.truth.parser import parser
+from unstall.benchmarks.truth.plan import Plan, read
 from unstall.benchmarks.truth.report import KIND
 from unstall.benchmarks.truth.results import derive
 from unstall.benchmarks.truth.samples import Figure, Group

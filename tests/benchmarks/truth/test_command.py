@@ -16,7 +16,8 @@ from unstall.benchmarks.lab.show import _Kinds
 from unstall.benchmarks.truth import groups, watching
 from unstall.benchmarks.truth import photos as photos_part
 from unstall.benchmarks.truth.__main__ import COMMANDS, main
-from unstall.benchmarks.truth.plan import PARTS, part_of
+from unstall.benchmarks.truth.parser import PARTS
+from unstall.benchmarks.truth.plan import part_of
 from unstall.benchmarks.truth.promises import DECODERS, TIMES_MS, Bound
 from unstall.benchmarks.truth.report import KIND
 from unstall.benchmarks.truth.results import PLAIN, derive

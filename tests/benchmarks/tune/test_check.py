@@ -16,7 +16,8 @@ from unstall.benchmarks.tune.__main__ import CHECK
 from unstall.benchmarks.tune.check import measure
 from unstall.benchmarks.tune.check.report import KIND
 from unstall.benchmarks.tune.check.results import Checked, Rate, Results, derive
-from unstall.benchmarks.tune.plan import TARGETS, CheckPlan, Target, parser, read_check
+from unstall.benchmarks.tune.parser import parser
+from unstall.benchmarks.tune.plan import TARGETS, CheckPlan, Target, read_check
 from unstall.pipeline import from_folder
 from unstall.pipeline.cost_model import Consumer, StageCost
 from unstall.profiles.devices import CPU

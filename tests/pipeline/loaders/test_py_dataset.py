@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.builders import fed
 from unstall.pipeline import VARIANTS, build, from_arrays, from_folder
-from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.draws import epoch_order
 from unstall.pipeline.loaders.py_dataset import ImagePyDataset, WorkerRecord
 
 CONFIG = dataclasses.replace(VARIANTS["py-dataset"], batch_size=16)

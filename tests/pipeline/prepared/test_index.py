@@ -23,7 +23,7 @@ from PIL import Image
 
 from tests import PROJECT_ROOT
 from unstall.pipeline import Augmentation, PipelineConfig, SourceError, build, from_arrays, from_folder, open_source
-from unstall.pipeline.augmentation import block_windows
+from unstall.pipeline.draws import block_windows
 from unstall.pipeline.errors import PreparedError, UnavailableError, WriteError
 from unstall.pipeline.prepared import write as materialize_module
 from unstall.pipeline.prepared.index import FORMS, INDEX, content_digest, is_prepared, open_prepared

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from unstall.pipeline import VARIANTS, PipelineConfig, from_folder
+from unstall.pipeline.draws import drawn
 from unstall.pipeline.loaders.python_batches import PythonBatches
 from unstall.pipeline.service.numbered import BatchMaker, chunks, numbered_batches, rest_of
 from unstall.pipeline.sources.names import FileNames
@@ -91,7 +92,7 @@ def test_native_draws_are_those_of_an_image_alone(photos):
     maker = BatchMaker(source, config)
     _, images, _ = batches_of(maker, 1)[0]
     _, plain, _ = batches_of(BatchMaker(source, dataclasses.replace(config, augmentation=None)), 1)[0]
-    matrices = config.augmentation.draw(source.images, seed=config.seed, epoch=0).affine(*config.image_size)[:16]
+    matrices = drawn(config.augmentation, source.images, seed=config.seed, epoch=0).affine(*config.image_size)[:16]
     transforms = np.concatenate([matrices.reshape(-1, 6), np.zeros((16, 2), np.float32)], axis=1)
     expected = tf.raw_ops.ImageProjectiveTransformV3(
         images=plain.astype(np.float32),

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.builders import fed
-from unstall.pipeline.augmentation import epoch_order
+from unstall.pipeline.draws import epoch_order
 from unstall.pipeline.sources.published import DatasetError
 from unstall.pipeline.stages.array_batches import array_batches
 

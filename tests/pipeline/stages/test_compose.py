@@ -13,6 +13,7 @@ from tests.builders import build_fed
 from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, from_arrays, from_folder
 from unstall.pipeline.building import build
 from unstall.pipeline.config import AUTO
+from unstall.pipeline.draws import drawn
 from unstall.pipeline.stages.batching import batches_per_call
 from unstall.pipeline.stages.compose import ComposedBatches, only_crops, through_resize
 from unstall.pipeline.stages.opencv_decode import OpenCVDecoder, decode_ratios
@@ -40,7 +41,7 @@ def two_passes(image: np.ndarray, matrix: np.ndarray, side: int = 64) -> np.ndar
 def test_one_resampling_of_smooth_pictures_is_two_of_them(size, augmentation):
     images = np.stack([waves(*size)] * 16)
     config = dataclasses.replace(CONFIG, augmentation=augmentation)
-    matrices = augmentation.draw(16, seed=0, epoch=0).affine(64, 64)
+    matrices = drawn(augmentation, 16, seed=0, epoch=0).affine(64, 64)
     made = ComposedBatches(from_arrays(images, np.arange(16) % 2), config)(np.arange(16), matrices)
     expected = np.stack([two_passes(waves(*size), matrix) for matrix in matrices])
     assert made.dtype == np.uint8 and made.shape == (16, 64, 64, 3)
@@ -59,7 +60,7 @@ def test_arrays_have_no_fraction_to_be_decoded_at(decode):
 
 
 def test_a_map_through_no_resize_is_itself():
-    matrices = STRONG.draw(5, seed=0, epoch=0).affine(64, 48)
+    matrices = drawn(STRONG, 5, seed=0, epoch=0).affine(64, 48)
     np.testing.assert_allclose(through_resize(matrices, np.tile([64, 48], (5, 1)), (64, 48)), matrices, atol=1e-6)
 
 
@@ -81,7 +82,7 @@ def test_only_a_crop_without_shear_and_zoom_is_a_box(augmentation, expected):
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("size", [(64, 64), (100, 40)])
 def test_a_box_is_cut_and_resized(size, flip):
-    draw = CROP.draw(50, seed=0, epoch=0)
+    draw = drawn(CROP, 50, seed=0, epoch=0)
     draw = dataclasses.replace(draw, flip=np.full(50, flip))
     noise = np.random.default_rng(0).integers(0, 256, (50, *size, 3), np.uint8)
     config = dataclasses.replace(CONFIG, augmentation=CROP)
@@ -100,7 +101,7 @@ def test_a_crop_is_decoded_at_the_smallest_fraction_that_leaves_it_enough_pixels
         Image.fromarray(noise).save(tmp_path / name / "1.jpg", quality=95)
     source = from_folder(tmp_path)
     config = dataclasses.replace(CONFIG, augmentation=dataclasses.replace(CROP, flip_probability=0.0), decode="scaled")
-    draw = config.augmentation.draw(60, seed=0, epoch=0)
+    draw = drawn(config.augmentation, 60, seed=0, epoch=0)
     made = ComposedBatches(source, config)(np.zeros(60, np.int64), draw.affine(64, 64))
     reduced = {1: 1, 2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_REDUCED_COLOR_4, 8: cv2.IMREAD_REDUCED_COLOR_8}
     seen = set()
@@ -124,7 +125,7 @@ def test_a_crop_of_a_png_among_jpegs_is_cut_from_the_whole_image(tmp_path):
         Image.fromarray(noise).save(tmp_path / name / "2.jpg", quality=95)
     source = from_folder(tmp_path)
     config = dataclasses.replace(CONFIG, augmentation=dataclasses.replace(CROP, flip_probability=0.0), decode="scaled")
-    draw = config.augmentation.draw(20, seed=0, epoch=0)
+    draw = drawn(config.augmentation, 20, seed=0, epoch=0)
     made = ComposedBatches(source, config)(np.zeros(20, np.int64), draw.affine(64, 64))
     for found, (left, top, width, height) in zip(made, draw.crop, strict=True):
         rows = slice(round(top * 300), round((top + height) * 300))
@@ -138,7 +139,7 @@ def test_a_box_of_less_than_a_pixel_is_a_pixel():
     image = np.arange(64 * 64 * 3, dtype=np.uint8).reshape(1, 64, 64, 3)
     source = from_arrays(np.concatenate([image, image]), np.array([0, 1]))
     made = ComposedBatches(source, dataclasses.replace(CONFIG, augmentation=tiny))(
-        np.array([0]), tiny.draw(1, seed=0, epoch=0).affine(64, 64)
+        np.array([0]), drawn(tiny, 1, seed=0, epoch=0).affine(64, 64)
     )
     assert len(np.unique(made.reshape(-1, 3), axis=0)) == 1
 
@@ -150,7 +151,7 @@ def test_a_file_that_changed_its_size_since_the_scan_is_still_drawn_right(tmp_pa
         Image.fromarray(waves(300, 400)).save(tmp_path / name / "2.jpg", quality=98)
     source = from_folder(tmp_path)
     assert source.jpeg_sizes.tolist() == [[0, 0], [300, 400], [0, 0], [300, 400]]
-    matrices = STRONG.draw(4, seed=0, epoch=0).affine(64, 64)
+    matrices = drawn(STRONG, 4, seed=0, epoch=0).affine(64, 64)
     batches = ComposedBatches(source, dataclasses.replace(CONFIG, augmentation=STRONG))
     for name in "ab":
         Image.fromarray(waves(200, 180)).save(tmp_path / name / "2.jpg", quality=98)

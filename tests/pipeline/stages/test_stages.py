@@ -16,6 +16,7 @@ import tensorflow as tf
 from tests.builders import WITHOUT_SERVICE
 from unstall.pipeline.building import build
 from unstall.pipeline.config import CHOICES, PipelineConfig
+from unstall.pipeline.draws import drawn
 from unstall.pipeline.errors import ConfigError
 from unstall.pipeline.sources.arrays import from_arrays
 from unstall.pipeline.sources.folder import from_folder
@@ -130,8 +131,8 @@ def test_epoch_draws_are_counted_by_epoch_not_by_iterator(source):
     config = PipelineConfig(image_size=(8, 8), seed=3)
     draws = order.epoch_draws(5, config)
     first, second = (np.stack(list(draws.as_numpy_iterator())) for _ in range(2))
-    np.testing.assert_array_equal(first, config.augmentation.draw(5, seed=3, epoch=0).affine(8, 8))
-    np.testing.assert_array_equal(second, config.augmentation.draw(5, seed=3, epoch=1).affine(8, 8))
+    np.testing.assert_array_equal(first, drawn(config.augmentation, 5, seed=3, epoch=0).affine(8, 8))
+    np.testing.assert_array_equal(second, drawn(config.augmentation, 5, seed=3, epoch=1).affine(8, 8))
 
 
 @pytest.mark.parametrize("images", [1025, 2048, 2500])
@@ -163,10 +164,10 @@ def test_draws_that_are_made_in_parts_are_those_of_the_whole_epoch(at_once, long
     monkeypatch.setattr(epochs, "LONG_EPOCH", long_epoch)
     config = PipelineConfig(image_size=(8, 8), batch_size=6, seed=3)
     source = from_arrays(np.zeros((25, 8, 8, 3), np.uint8), np.arange(25) % 2)
-    drawn, planned = order.epoch_draws(25, config), order.planned_batches(source, config)
+    draws, planned = order.epoch_draws(25, config), order.planned_batches(source, config)
     for epoch in range(2):
-        whole = config.augmentation.draw(25, seed=3, epoch=epoch).affine(8, 8)
-        np.testing.assert_array_equal(list(drawn.as_numpy_iterator()), whole)
+        whole = drawn(config.augmentation, 25, seed=3, epoch=epoch).affine(8, 8)
+        np.testing.assert_array_equal(list(draws.as_numpy_iterator()), whole)
         indices, matrices = map(np.concatenate, zip(*planned.as_numpy_iterator(), strict=True))
         np.testing.assert_array_equal(matrices, whole)
         np.testing.assert_array_equal(indices, epochs.order_of(source, config, epoch)(np.arange(25)))

@@ -16,8 +16,6 @@ from unstall.benchmarks.truth import gate_simulated as simulated
 from unstall.benchmarks.truth.gate_simulated import NOISE, simulate
 from unstall.profiles.gate.baseline import RECORDED, looks
 from unstall.profiles.gate.decision import (
-    ALARM_ERROR,
-    EXIT_CODES,
     PAIRS,
     SAME_ERROR,
     Claims,
@@ -33,6 +31,7 @@ from unstall.profiles.gate.decision import (
     share_out,
 )
 from unstall.profiles.gate.evidence import Paired, Unpaired, log_ratios
+from unstall.profiles.gate.verdicts import ALARM_ERROR, EXIT_CODES
 
 COMPARISONS = 4000
 

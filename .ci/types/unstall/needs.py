@@ -1,0 +1,1 @@
+../../../unstall/needs.py

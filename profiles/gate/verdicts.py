@@ -1,0 +1,11 @@
+"""The verdicts of the gate, their exit codes, and how often one may be wrong."""
+
+from __future__ import annotations
+
+IMPROVED, SAME, REGRESSION = "improved", "same", "regression"
+INCONCLUSIVE, NOT_COMPARABLE, FAILED = "inconclusive", "not comparable", "failed"
+EXIT_CODES = {IMPROVED: 0, SAME: 0, REGRESSION: 1, NOT_COMPARABLE: 3, FAILED: 3, INCONCLUSIVE: 4}
+
+# The probability, over all looks, of "regression" where nothing changed, and that of "improved" where nothing changed.
+# The design of this project promises at most 1 %.
+ALARM_ERROR = 0.01
