@@ -89,7 +89,10 @@ def _decide(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) 
     from unstall.profiles.gate import rates
 
     if "at_least" in demands:
-        return rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))
+        try:
+            return rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))
+        except rates.AnchorError as error:
+            pytest.fail(f"images/sec: {error}", pytrace=False)
     overwrite = request.config.getoption("--images-per-sec-overwrite")
     return rates.no_slower(
         feed,

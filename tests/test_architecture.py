@@ -26,7 +26,7 @@ from unstall.benchmarks.cli import VERBS
 
 FRAMEWORKS = {"tensorflow", "tensorflow_datasets", "keras", "jax", "torch", "cv2", "albumentations"}
 # Other loaders' libraries, and NVIDIA's: they are optional, so that modules import them late.
-OPTIONAL = {"ai_edge_litert", "grain", "spdl", "nvidia", "ffcv", "pynvml"}
+OPTIONAL = {"PIL", "ai_edge_litert", "grain", "spdl", "nvidia", "ffcv", "pynvml"}
 # The files that may use a framework's private names, and what these names are for.
 PRIVATE_NAMES = {
     "profiles/stages/tf_graph.py": "the functions and settings of a tf.data transformation",
@@ -436,6 +436,7 @@ LATE = {
     "profiles": ({"profiles"}, "`watch`, which most processes never ask for"),
     "profiles.__main__": ({"profiles"}, "runs in the user's process, whose own modules come first"),
     "profiles.script.attaching": ({"profiles"}, "the libraries that the script has imported"),
+    "profiles.pytest_plugin": ({"profiles"}, "nothing but pytest before a test measures"),
     "profiles.gate.anchors": ({"profiles"}, "runs in the user's tests"),
 }
 

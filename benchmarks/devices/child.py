@@ -16,7 +16,7 @@ from unstall.benchmarks.devices.samples import CaseFacts, Epoch, extent_of, trai
 from unstall.benchmarks.lab.backend import Refused, open_backend
 from unstall.models import MODELS, compiled
 from unstall.profiles import Device
-from unstall.profiles.measure import WARMUP_LIMIT_S, epochs_for
+from unstall.profiles.measure import WARMUP_LIMIT_S, batch_images, epochs_for, first_batches
 from unstall.profiles.samples import Sample
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class DeviceSession:
           Refused: if the case cannot be measured here.
         """
         from unstall.profiles.measure.backends import each
-        from unstall.profiles.measure.batches import batch_images, first_batches
 
         self.close()
         one_by_one = case.steps_per_execution == 1
@@ -146,8 +145,6 @@ class DeviceSession:
         Args:
           longest_s: epochs that would take longer have fewer batches.
         """
-        from unstall.profiles.measure.batches import batch_images
-
         assert self._opened is not None
         batch_size = batch_images((self._opened.inputs,))
         batches = max(_LEAST_BATCHES, int(longest_s * self._examples_per_sec() / batch_size))
@@ -176,7 +173,6 @@ class DeviceSession:
 
     def _split(self, case: Case, model: Any, first: Any) -> tuple[float, _Split]:
         """Opens the windows of a case. Returns the seconds of a step of the model alone, and the windows."""
-        from unstall.profiles.measure.batches import batch_images, first_batches
         from unstall.profiles.measure.measure import shapes
         from unstall.profiles.measure.windows import Windows
 
@@ -213,8 +209,6 @@ class DeviceSession:
 
     def _examples_per_sec(self) -> float:
         """Returns about how fast the case trains, without the beginning and the end of epochs."""
-        from unstall.profiles.measure.batches import batch_images
-
         assert self._opened is not None
         if self._opened.split is not None:
             split = self._opened.split

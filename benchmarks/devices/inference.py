@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles import Device, clock
+from unstall.profiles.measure import batch_images
 from unstall.profiles.measure.backends import BACKENDS, check_backend, each
-from unstall.profiles.measure.batches import batch_images
 
 # The first steps do not count, because they include tracing; the trial steps after them show how long a step takes.
 _RAMP_STEPS, _TRIAL_STEPS = 2, 2

@@ -21,11 +21,8 @@ from unstall.benchmarks.lab.backend import Refused
 from unstall.models import behind, open_model
 from unstall.pipeline import VARIANTS, build, open_source, read_skip_list
 from unstall.pipeline.config import config_from_toml
-from unstall.profiles.gate import anchors
-from unstall.profiles.gate.feed import Feed
-from unstall.profiles.gate.inspection import inspect
-from unstall.profiles.measure.backends import BACKENDS, check_backend, check_device
-from unstall.profiles.measure.batches import FitData
+from unstall.profiles.gate import Feed, anchors, backend_here, inspect
+from unstall.profiles.measure import FitData
 
 if TYPE_CHECKING:
     from unstall.pipeline.building import Loader
@@ -81,11 +78,13 @@ def measure(
             repeated = FitData(arguments=loader.fit_arguments)
     try:
         _check_origin(subject, here)
-        check_device(setting.device)
-        backend = check_backend()
+        if loader is not None or model is not None:
+            from unstall.profiles.measure.backends import check_device
+
+            check_device(setting.device)
         parallel_batches = None if loader is None else loader.parallel_batches
         opened = Feed(feed, model=model, device=setting.device, parallel_batches=parallel_batches, repeated=repeated)
-        process = _measured(opened, backend, windows, anchored=anchored, inspected=inspected)
+        process = _measured(opened, windows, anchored=anchored, inspected=inspected)
         _check_origin(subject, here)  # again, for modules that the subject imported only when it was called
         return process
     finally:
@@ -93,10 +92,8 @@ def measure(
             loader.close()
 
 
-def _measured(opened: Feed, backend: str, windows: int, *, anchored: bool, inspected: bool) -> Process:
-    beside: dict[str, Callable[[], float]] = {}
-    if anchored:
-        beside = {"decode": anchors.decode, "copy": anchors.copy, "resident": anchors.Resident()}
+def _measured(opened: Feed, windows: int, *, anchored: bool, inspected: bool) -> Process:
+    beside = anchors.runnable() if anchored else {}
     rates: list[dict[str, float]] = []
     anchor_rates: dict[str, list[float]] = {name: [] for name in beside}
     for number in range(windows):
@@ -106,12 +103,14 @@ def _measured(opened: Feed, backend: str, windows: int, *, anchored: bool, inspe
         rates.append(opened.rates())
         if number % 2:
             _measure_anchors(beside, anchor_rates)
+    backend, gpus = backend_here()
     return Process(
         rates={figure: tuple(window[figure] for window in rates) for figure in rates[0]},
         anchors={name: tuple(values) for name, values in anchor_rates.items()},
         invariants=inspect(opened) if inspected else None,
         backend=backend,
-        gpus=tuple(BACKENDS[backend].gpus()),
+        reading=opened.reading,
+        gpus=tuple(gpus),
     )
 
 

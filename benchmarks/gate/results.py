@@ -34,6 +34,7 @@ from unstall.profiles.gate import (
     machine_of,
     new_baseline,
     not_comparable,
+    not_comparable_here,
     paired,
     rate_of,
 )
@@ -160,7 +161,8 @@ class Check:
         """Returns the decision of the first look that decides; None where more is to be measured.
 
         The verdict is "not comparable" if the machine, a version or the data set differs from those recorded. What only
-        a process can know (the backend, its GPUs) is taken to be as recorded until the first process has run.
+        a process can know (the backend, its GPUs, how the
+        subject is read, which anchors run) is taken to be as recorded until the first process has run.
         """
         baseline = self.asked.baseline
         elsewhere = self._elsewhere()
@@ -192,13 +194,16 @@ class Check:
             backend, gpus = self.processes[0].backend, self.processes[0].gpus
         else:
             backend, gpus = recorded_machine["keras_backend"], recorded_machine["gpus"]
-        return not_comparable(
+        elsewhere = not_comparable(
             asked.baseline,
             subject=asked.subject,
             measure=asked.measure,
             machine=machine_of(self.provenance, backend, gpus),
             dataset=self.dataset,
         )
+        if elsewhere is not None or not self.processes:
+            return elsewhere
+        return not_comparable_here(asked.baseline, self.processes[0].reading, self.processes[0].anchors)
 
 
 def baseline_of(
@@ -216,6 +221,7 @@ def baseline_of(
         [_measured(process) for process in processes],
         subject=subject,
         measure=measure,
+        reading=processes[0].reading,
         invariants=invariants,
         machine=machine_of(provenance, processes[0].backend, processes[0].gpus),
         dataset=dataset,

@@ -23,7 +23,8 @@ class Process:
       rates: images/sec of each window, by figure.
       anchors: the rates of each anchor, measured beside the windows, by name.
       invariants: the loader's properties that have no noise; None where the process was not asked to read them.
-      backend: the name of Keras' backend.
+      backend: the name of Keras' backend; "none" where Keras cannot be imported.
+      reading: how the subject was read, a `Feed.reading`.
       gpus: the names of the GPUs that the process saw.
       packages: the versions of all packages, where the process ran in another environment; else empty.
     Raises:
@@ -34,6 +35,7 @@ class Process:
     anchors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     invariants: Invariants | None = None
     backend: str = ""
+    reading: str = "fit"
     gpus: tuple[str, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from unstall.pipeline.errors import UnavailableError
 from unstall.pipeline.service import NO_SERVICE
 from unstall.profiles import Device
 from unstall.profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
-from unstall.profiles.measure import TRIAL_STEPS, epochs_for, steps_for
+from unstall.profiles.measure import TRIAL_STEPS, FitData, epochs_for, first_batches, steps_for
 from unstall.profiles.samples import Sample
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
 from unstall.profiles.stages import CutError, random_before_cache
@@ -185,7 +185,6 @@ class Session:
           images: how many images of the source an epoch has at least. The epoch gets more if it would otherwise have
             too few steady steps.
         """
-        from unstall.profiles.measure.batches import FitData, first_batches
         from unstall.profiles.measure.measure import shapes
         from unstall.profiles.measure.windows import Windows
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unstall.models import behind
 from unstall.pipeline import ImageSource, PipelineConfig, build
 from unstall.pipeline.service import NO_SERVICE
-from unstall.profiles.measure.batches import by_hand
+from unstall.profiles.measure import by_hand
 from unstall.profiles.script.callback import WatchCallback
 
 # Reading the loss waits for the device, so the loss is read only once in this many steps, and after each pass.

@@ -164,6 +164,7 @@ def _with_baseline(change: Callable[[str], str]) -> int:
             [MeasuredRates(images_per_sec=rate, anchors={"decode": 200.0}) for rate in rates],
             subject="feeds:works",
             measure="loader",
+            reading="loop",
             invariants=Invariants(images=5),
             machine=machine_of(provenance.machine(), "tensorflow", ()),
             dataset=None,

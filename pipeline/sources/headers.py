@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
-
-from PIL import Image
+from typing import TYPE_CHECKING, NamedTuple
 
 from unstall.pipeline.errors import SourceError
 from unstall.pipeline.memo import Memo
 from unstall.text import printable
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # File formats that at least one loader reads, by Pillow's name, with the suffix of a link to such a file.
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "BMP": ".bmp", "GIF": ".gif", "WEBP": ".webp"}
@@ -171,6 +172,8 @@ def inspect(path: Path) -> Header | Unusable:
     Raises:
       SourceError: if this process can open no more files.
     """
+    from PIL import Image
+
     try:
         status = path.stat()
     except OSError as error:
@@ -222,5 +225,7 @@ def _holds_end(path: Path, end: bytes) -> bool:
 
 def image_format(path: str) -> str:
     """Returns the format of an image that the scan kept, by its header."""
+    from PIL import Image
+
     with Image.open(path, formats=tuple(FORMATS)) as image:
         return _format_of(image)

@@ -4,12 +4,17 @@ Sizes, bits per pixel, JPEG settings and coefficient counts follow summary stati
 dogs; no pixel comes from them. Every constant without another source was measured on those 2,000.
 """
 
+from __future__ import annotations
+
 import functools
 import io
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 VERSION = 1  # Of the pixels; part of the name of a folder of photographs.
 CLASS_NAMES = ("discs", "stripes")
@@ -106,6 +111,8 @@ def _texture() -> np.ndarray:
 
 def _field(rng: np.random.Generator, width: int, height: int, cells: int) -> np.ndarray:
     """Draws a smooth field of deviation about 1, of at most `cells` cells a side: float32 (height, width)."""
+    from PIL import Image
+
     cells = max(min(cells, min(width, height) // 8), 2)
     coarse = rng.standard_normal((cells, cells), dtype=np.float32)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
@@ -177,10 +184,14 @@ def _paint(
 
 
 def _image(plane: np.ndarray) -> Image.Image:
+    from PIL import Image
+
     return Image.fromarray(np.clip(plane + np.float32(0.5), 0, 255).astype(np.uint8))
 
 
 def _encode(luma: np.ndarray, chroma: tuple[Image.Image, Image.Image]) -> bytes:
+    from PIL import Image
+
     buffer = io.BytesIO()
     photo = Image.merge("YCbCr", (_image(luma), *chroma))
     photo.save(buffer, "JPEG", quality=_QUALITY, subsampling="4:2:0", optimize=False, progressive=False)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from unstall.late import names_of
-from unstall.profiles.gate.verdicts import ALARM_ERROR, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME
+from unstall.profiles.gate.verdicts import ALARM_ERROR, EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME, STEADY
 
 if TYPE_CHECKING:
     from unstall.profiles.gate import anchors
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
         machine_of,
         new_baseline,
         not_comparable,
+        not_comparable_here,
     )
     from unstall.profiles.gate.decision import (
-        EPOCH,
         PAIRS,
-        STEADY,
         THRESHOLD_RATIO,
         Claims,
         Decision,
@@ -38,8 +37,12 @@ if TYPE_CHECKING:
         share_out,
     )
     from unstall.profiles.gate.evidence import Evidence, Paired, check_rates
+    from unstall.profiles.gate.feed import Feed
     from unstall.profiles.gate.files import BaselineError, check_writable, path_of, read, write
+    from unstall.profiles.gate.inspection import inspect
     from unstall.profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
+    from unstall.profiles.gate.rates import backend_here
+    from unstall.profiles.gate.verdicts import EPOCH, STEADY
 
 __all__ = [
     "ALARM_ERROR",
@@ -58,12 +61,14 @@ __all__ = [
     "Claims",
     "Decision",
     "Evidence",
+    "Feed",
     "Invariants",
     "JudgedFigure",
     "Look",
     "MeasuredRates",
     "Paired",
     "anchors",
+    "backend_here",
     "change",
     "check",
     "check_rates",
@@ -72,6 +77,7 @@ __all__ = [
     "differences",
     "figures_of",
     "floor",
+    "inspect",
     "judge",
     "judge_invariants",
     "looks",
@@ -80,6 +86,7 @@ __all__ = [
     "mark_varying",
     "new_baseline",
     "not_comparable",
+    "not_comparable_here",
     "paired",
     "path_of",
     "plan",
@@ -98,8 +105,8 @@ __getattr__ = names_of(
         "BaselineError": "files",
         "Claims": "decision",
         "Decision": "decision",
-        "EPOCH": "decision",
         "Evidence": "evidence",
+        "Feed": "feed",
         "Invariants": "invariants",
         "JudgedFigure": "decision",
         "Look": "decision",
@@ -107,8 +114,8 @@ __getattr__ = names_of(
         "PAIRS": "decision",
         "Paired": "evidence",
         "RECORDED": "baseline",
-        "STEADY": "decision",
         "THRESHOLD_RATIO": "decision",
+        "backend_here": "rates",
         "change": "decision",
         "check": "baseline",
         "check_rates": "evidence",
@@ -117,6 +124,7 @@ __getattr__ = names_of(
         "differences": "invariants",
         "figures_of": "decision",
         "floor": "decision",
+        "inspect": "inspection",
         "judge": "decision",
         "judge_invariants": "baseline",
         "looks": "baseline",
@@ -125,6 +133,7 @@ __getattr__ = names_of(
         "mark_varying": "invariants",
         "new_baseline": "baseline",
         "not_comparable": "baseline",
+        "not_comparable_here": "baseline",
         "paired": "decision",
         "path_of": "files",
         "plan": "decision",

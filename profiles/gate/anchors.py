@@ -5,12 +5,14 @@ Where an anchor has become as much slower as the code under test, the machine is
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
 
 import numpy as np
 
+from unstall.needs import missing
 from unstall.profiles import clock
 from unstall.profiles.provenance import usable_threads
 
@@ -24,6 +26,16 @@ NAMES = ("decode", "copy", "resident")
 _WIDTH, _HEIGHT, _GRAIN, _QUALITY = 404, 361, 6, 85
 # Larger than the last-level cache of most machines, so that copying measures the memory and not a cache.
 _COPY_BYTES = 64 * 2**20
+
+
+def runnable() -> dict[str, Callable[[], float]]:
+    """Returns what measures each anchor that this environment can run, by name; `copy` is always among them."""
+    found: dict[str, Callable[[], float]] = {"copy": copy}
+    if missing("decode", "cv2") is None:
+        found["decode"] = decode
+    with contextlib.suppress(ImportError):  # of Keras, or of its backend
+        found["resident"] = Resident()
+    return {name: found[name] for name in NAMES if name in found}
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from unstall.profiles.gate.invariants import Invariants, differences
 from unstall.profiles.gate.verdicts import IMPROVED, NOT_COMPARABLE, REGRESSION
 from unstall.profiles.text import rate_text
 
+# How a benchmark is read, in words: the values of `Feed.reading`.
+WAYS = {"fit": "Keras' fit", "loop": "a plain loop", "calls": "calling it"}
 # Measurements in a baseline, each of a fresh process. With 10 of them and 6 new ones, the test by ranks can reach
 # p = 0.0001, so that even the first look of a check can come to a verdict.
 RECORDED = 10
@@ -79,10 +81,12 @@ class Baseline:
       figures: by name.
       machine: what of the machine must be the same at a check; no names of hosts, users or folders.
       dataset: the data's description and fingerprint; None where the benchmark's own code reads its data.
+      reading: how the benchmark was read, a `Feed.reading`: the rates of two ways cannot be compared.
     """
 
     subject: str
     measure: str
+    reading: str
     figures: Mapping[str, RecordedFigure]
     invariants: Invariants
     machine: Mapping[str, Any]
@@ -94,6 +98,7 @@ def new_baseline(
     *,
     subject: str,
     measure: str,
+    reading: str,
     invariants: Invariants,
     machine: Mapping[str, Any],
     dataset: Mapping[str, Any] | None,
@@ -106,6 +111,7 @@ def new_baseline(
     return Baseline(
         subject=subject,
         measure=measure,
+        reading=reading,
         figures={name: _recorded(measured, name) for name in figures_of(*(rates.images_per_sec for rates in measured))},
         invariants=invariants,
         machine=machine,
@@ -151,6 +157,24 @@ def not_comparable(
     changes = _changes("", before, {"subject": subject, "measure": measure, **machine})
     changes += _changes("dataset ", baseline.dataset or {}, dataset or {})
     return Decision(verdict=NOT_COMPARABLE, reason="; ".join(changes)) if changes else None
+
+
+def not_comparable_here(baseline: Baseline, reading: str, anchors: Collection[str]) -> Decision | None:
+    """Returns "not comparable" where the benchmark was recorded in another way than it is measured now; else None.
+
+    Args:
+      reading: how it is read now, a `Feed.reading`.
+      anchors: the names of those that can be measured now.
+    """
+    recorded = dict.fromkeys(name for figure in baseline.figures.values() for name in figure.ratios)
+    absent = [name for name in recorded if name not in anchors]
+    if absent:
+        reason = f"recorded against the anchor {' and '.join(absent)}, which cannot run here: record it again"
+    elif reading != baseline.reading:
+        reason = f"read by {WAYS[baseline.reading]} when recorded, and by {WAYS[reading]} now: record it again"
+    else:
+        return None
+    return Decision(verdict=NOT_COMPARABLE, reason=reason)
 
 
 def judge_invariants(baseline: Baseline, now: Invariants) -> Decision | None:
@@ -217,7 +241,7 @@ def machine_of(provenance: Mapping[str, Any], backend: str, gpus: Sequence[str])
 
     Args:
       provenance: what `profiles.provenance.machine` returned.
-      backend: Keras' backend in the process that measures.
+      backend: Keras' backend in the process that measures; "none" where Keras cannot be imported.
       gpus: the names of the GPUs that this process sees.
     """
     packages = ["tensorflow", "keras", "numpy", "opencv-python-headless", "pillow", "albumentations"]

@@ -16,11 +16,13 @@ import numpy as np
 from unstall.profiles.gate.evidence import Evidence, Paired, log_ratios
 from unstall.profiles.gate.verdicts import (
     ALARM_ERROR,
+    EPOCH,
     EXIT_CODES,
     IMPROVED,
     INCONCLUSIVE,
     REGRESSION,
     SAME,
+    STEADY,
 )
 
 # Pairs at each look: even numbers, as the medians in evidence.py need, each about 1.6 times the number before. 24 pairs
@@ -96,9 +98,6 @@ class Claims:
         return None
 
 
-# The two figures of a process or a round: images/sec in steady steps, and in whole epochs, edges included. A function
-# that does its work in one call and returns the number of images has no steady steps, and so the second figure alone.
-STEADY, EPOCH = "steady", "epoch"
 _WORDS = {STEADY: "steady images/sec", EPOCH: "images/sec with epoch edges"}
 
 

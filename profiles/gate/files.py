@@ -7,17 +7,17 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unstall.profiles.gate import anchors
-from unstall.profiles.gate.baseline import RECORDED, Baseline, RecordedFigure
-from unstall.profiles.gate.decision import EPOCH, STEADY
+from unstall.profiles.gate.baseline import RECORDED, WAYS, Baseline, RecordedFigure
 from unstall.profiles.gate.evidence import check_rates
 from unstall.profiles.gate.invariants import invariants_from_dict
+from unstall.profiles.gate.verdicts import EPOCH, STEADY
 from unstall.profiles.statistics import median_interval
 
 SCHEMA_VERSION = 3
@@ -148,11 +148,20 @@ def _from_dict(values: Any) -> Baseline:
     return Baseline(
         subject=str(values["subject"]),
         measure=str(values["measure"]),
+        reading=_reading(values, figures),
         figures=figures,
         invariants=invariants_from_dict(values["invariants"]),
         machine=_machine(values["machine"]),
         dataset=None if values["dataset"] is None else dict(values["dataset"]),
     )
+
+
+def _reading(values: Any, figures: Collection[str]) -> str:
+    """Returns how a benchmark was read. Before files said so, everything that gives batches was read by `fit`."""
+    reading = values.get("reading", "fit" if STEADY in figures else "calls")
+    if reading not in WAYS:
+        raise ValueError(f"`reading` must be one of {', '.join(WAYS)}. Received: {reading!r}")
+    return str(reading)
 
 
 def _recorded_from_dict(values: Any) -> RecordedFigure:
@@ -192,6 +201,7 @@ def _to_dict(baseline: Baseline) -> dict[str, Any]:
         "anchors_version": anchors.VERSION,
         "subject": baseline.subject,
         "measure": baseline.measure,
+        "reading": baseline.reading,
         "figures": {
             name: {
                 "judge": figure.judge,

@@ -9,14 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from unittest import mock
 
-import keras
 import numpy as np
-from PIL import ImageFile
 
-from unstall.profiles.gate.feed import Feed
+from unstall.profiles.gate.feed import FIT, Feed
 from unstall.profiles.gate.invariants import DIGITS, UNKNOWN, Invariants
-from unstall.profiles.measure.batches import batch_images, is_fit_data
-from unstall.profiles.stages.python_stages import workers_seen
+from unstall.profiles.measure.batches import batch_images, is_py_dataset
 from unstall.profiles.stages.tf_graph import CutError, check_names, functions_of, nodes, random_before_cache
 
 _DECODES = re.compile(r"Decode(Image|Jpeg|Png|Bmp|Gif|WebP|AndCropJpeg)\w*")
@@ -31,9 +28,11 @@ def inspect(feed: Feed) -> Invariants:
     Reads an epoch of batches here, to count the images that Python functions in the loader decode.
     """
     data = feed.data
-    if not is_fit_data(data):
+    if feed.reading != FIT:
         return Invariants(images=feed.images_served)
-    if isinstance(data, keras.utils.PyDataset):
+    if is_py_dataset(data):
+        from unstall.profiles.stages.python_stages import workers_seen
+
         batches: Iterable[Any] = (data[index] for index in range(data.num_batches or 1))
         workers = max(int(getattr(data, "workers", 1) or 1), 1)
         with _python_decodes() as decoded:
@@ -42,7 +41,7 @@ def inspect(feed: Feed) -> Invariants:
             images=feed.images_served,
             decodes_per_image=round(decoded() / images, DIGITS),
             workers=workers,
-            several_at_work=workers_seen(data, feed.windows) > 1 if workers > 1 else None,
+            several_at_work=workers_seen(data, feed.opened.windows) > 1 if workers > 1 else None,
             **_batch(first),
         )
     try:
@@ -70,6 +69,8 @@ def _read(batches: Iterable[Any]) -> tuple[Any, int]:
 
 
 def _batch(batch: Any) -> dict[str, Any]:
+    import keras
+
     parts = [np.asarray(part) for part in keras.tree.flatten(batch)]
     text = ", ".join(f"{part.dtype} ({', '.join(map(str, part.shape))})" for part in parts)
     return {"batch": text, "bytes_per_image": sum(part.nbytes for part in parts) / batch_images(batch)}
@@ -129,15 +130,7 @@ def _python_decodes() -> Iterator[Any]:
     Yields:
       A function that returns the count; it is called once, at the end.
     """
-    import cv2
-
     count = itertools.count()
-    load = ImageFile.ImageFile.load
-
-    def loaded(image: Any, *arguments: Any, **options: Any) -> Any:
-        if getattr(image, "tile", None):  # not decoded yet; Pillow also calls `load` on images that are
-            next(count)
-        return load(image, *arguments, **options)
 
     def counted(function: Any) -> Any:
         def read(*arguments: Any, **options: Any) -> Any:
@@ -147,7 +140,20 @@ def _python_decodes() -> Iterator[Any]:
         return read
 
     with contextlib.ExitStack() as stack:
-        for name in _PYTHON_READERS:
-            stack.enter_context(mock.patch.object(cv2, name, counted(getattr(cv2, name))))
-        stack.enter_context(mock.patch.object(ImageFile.ImageFile, "load", loaded))
+        with contextlib.suppress(ImportError):
+            import cv2
+
+            for name in _PYTHON_READERS:
+                stack.enter_context(mock.patch.object(cv2, name, counted(getattr(cv2, name))))
+        with contextlib.suppress(ImportError):
+            from PIL import ImageFile
+
+            load = ImageFile.ImageFile.load
+
+            def loaded(image: Any, *arguments: Any, **options: Any) -> Any:
+                if getattr(image, "tile", None):  # not decoded yet; Pillow also calls `load` on images that are
+                    next(count)
+                return load(image, *arguments, **options)
+
+            stack.enter_context(mock.patch.object(ImageFile.ImageFile, "load", loaded))
         yield lambda: next(count)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unstall.needs import missing
 from unstall.profiles import provenance
 from unstall.profiles.gate import anchors
 from unstall.profiles.gate.baseline import (
@@ -20,26 +21,35 @@ from unstall.profiles.gate.baseline import (
     machine_of,
     new_baseline,
     not_comparable,
+    not_comparable_here,
 )
-from unstall.profiles.gate.decision import EPOCH, Decision, Look, first_decision, floor, judge, paired, plan
+from unstall.profiles.gate.decision import Decision, Look, first_decision, floor, judge, paired, plan
 from unstall.profiles.gate.evidence import Paired
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.gate.files import BaselineError, path_of, read, write
 from unstall.profiles.gate.inspection import inspect
 from unstall.profiles.gate.invariants import Invariants, mark_varying
-from unstall.profiles.gate.verdicts import NOT_COMPARABLE, SAME
+from unstall.profiles.gate.verdicts import EPOCH, NOT_COMPARABLE, SAME
 from unstall.profiles.measure import WARMUP_LIMIT_S
-from unstall.profiles.measure.backends import BACKENDS, check_backend
 
 # The `measure` of the plugin's baselines. The plugin measures rounds within one process, `unstall gate` fresh
 # processes: the rates of one cannot be compared with a baseline of the other.
 _MEASURE = "pytest"
 
 
+class AnchorError(Exception):
+    """An anchor cannot run in this environment; the message has one line, and says what to do."""
+
+
 def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
     """Measures pairs of windows, of the feed and of the anchor, until their ratio is shown to be above or below
     `least_ratio`.
+
+    Raises:
+      AnchorError: if the anchor cannot run here.
     """
+    if anchor == "decode" and (line := missing("the anchor 'decode'", "cv2")):
+        raise AnchorError(f"{line}. Or name another: anchor='copy'")
     opened = Feed(feed, limit_s=WARMUP_LIMIT_S)
     anchor_rate = {"decode": anchors.decode, "copy": anchors.copy}[anchor]
     coin = random.Random()
@@ -74,8 +84,7 @@ def no_slower(
       BaselineError: if the name cannot be a file's name, or the baseline cannot be written.
     """
     path = path_of(folder, name)
-    backend = check_backend()
-    machine = machine_of(provenance.machine(), backend, BACKENDS[backend].gpus())
+    machine = machine_of(provenance.machine(), *backend_here())
     recording = record and (overwrite or not path.exists())
     if not recording and not path.exists():
         return Decision(verdict=NOT_COMPARABLE, reason=f"no {path.name}: record it with pytest --images-per-sec-record")
@@ -87,22 +96,29 @@ def no_slower(
         elsewhere = not_comparable(baseline, subject=name, measure=_MEASURE, machine=machine, dataset=None)
         if elsewhere is not None:
             return elsewhere
-    opened, resident = Feed(feed, limit_s=WARMUP_LIMIT_S), anchors.Resident()
+    opened, beside = Feed(feed, limit_s=WARMUP_LIMIT_S), anchors.runnable()
     if baseline is None:
-        rounds = [_round(opened, resident) for _ in range(RECORDED)]
+        rounds = [_round(opened, beside) for _ in range(RECORDED)]
         new = new_baseline(
-            rounds, subject=name, measure=_MEASURE, invariants=_invariants(opened), machine=machine, dataset=None
+            rounds,
+            subject=name,
+            measure=_MEASURE,
+            reading=opened.reading,
+            invariants=_invariants(opened),
+            machine=machine,
+            dataset=None,
         )
         write(new, path, overwrite=overwrite)
         return Decision(verdict=SAME, reason=f"recorded: {path.name}")
-    changed = judge_invariants(baseline, _invariants(opened))
+    otherwise = not_comparable_here(baseline, opened.reading, beside)
+    changed = otherwise or judge_invariants(baseline, _invariants(opened))
     if changed is not None:
         return changed
     rounds = []
 
     def decide(look: Look, last: bool) -> Decision | None:
         while len(rounds) < look.pairs:
-            rounds.append(_round(opened, resident))
+            rounds.append(_round(opened, beside))
         return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
 
     return first_decision(looks(), decide)
@@ -112,6 +128,16 @@ def _invariants(feed: Feed) -> Invariants:
     return mark_varying(inspect(feed), inspect(feed))
 
 
-def _round(feed: Feed, resident: Callable[[], float]) -> MeasuredRates:
-    rates = {"decode": anchors.decode(), "copy": anchors.copy(), "resident": resident()}
+def _round(feed: Feed, beside: Mapping[str, Callable[[], float]]) -> MeasuredRates:
+    rates = {name: measure() for name, measure in beside.items()}
     return MeasuredRates(images_per_sec=feed.rates(), anchors=rates)
+
+
+def backend_here() -> tuple[str, list[str]]:
+    """Returns Keras' backend, and the names of the GPUs that it sees; "none" where Keras cannot be imported."""
+    try:
+        from unstall.profiles.measure.backends import BACKENDS, check_backend
+    except ImportError:
+        return "none", []
+    backend = check_backend()
+    return backend, BACKENDS[backend].gpus()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
+from unstall.profiles.measure.batches import is_py_dataset
+
+if TYPE_CHECKING:
+    import keras
 
 # An epoch needs so many batches for each that a shuffle holds, or no part of it is steady. As many as `check_buffers`
 # wants for each batch in a buffer.
@@ -30,7 +33,7 @@ class Ahead:
 
 def ahead_of_workers(data: Any) -> Ahead:
     """Returns how far the workers of a PyDataset work ahead; other data has no workers of Keras'."""
-    if not isinstance(data, keras.utils.PyDataset):
+    if not is_py_dataset(data):
         return Ahead()
     queue = int(data.max_queue_size) if has_workers(data) else 0
     return Ahead(parallel_batches=_workers(data), buffered_batches=queue)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import keras
 import numpy as np
 
 from unstall.profiles.unit import Unit, unit_of
+
+if TYPE_CHECKING:
+    import keras
 
 # Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20
@@ -40,6 +43,8 @@ def first_array(batch: Any) -> Any:
 
 def unit_in(batch: Any) -> Unit:
     """Returns what a batch holds, or each batch of an `element_spec`: images or other samples."""
+    import keras
+
     inputs = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -48,9 +53,15 @@ def unit_in(batch: Any) -> Unit:
     return unit_of(inputs, channels_axis=-1 if keras.config.image_data_format() == "channels_last" else 1)
 
 
+def is_py_dataset(data: Any) -> TypeGuard[keras.utils.PyDataset]:
+    """Whether data are a PyDataset of Keras', which is not imported to find out."""
+    imported = sys.modules.get("keras")
+    return imported is not None and isinstance(data, imported.utils.PyDataset)
+
+
 def is_fit_data(data: Any) -> bool:
     """Whether `fit` itself can read the data again in each epoch: a tf.data.Dataset, a PyDataset, a `FitData`."""
-    return isinstance(data, (keras.utils.PyDataset, FitData)) or hasattr(data, "element_spec")
+    return isinstance(data, FitData) or is_py_dataset(data) or hasattr(data, "element_spec")
 
 
 def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
@@ -59,6 +70,8 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     Raises:
       ValueError: if there is no batch, a batch is no array, the data never ends, or can be read only once.
     """
+    import keras
+
     check_read_again(data)
     batches: list[Any] = []
     total_bytes = 0
@@ -90,7 +103,7 @@ def check_read_again(data: Any) -> None:
             f"The data must be one that can be read again and again. Received: {type(data).__name__}, which can be "
             "read once. Give a function that returns it."
         )
-    if isinstance(data, keras.utils.PyDataset) and data.num_batches is None:
+    if is_py_dataset(data) and data.num_batches is None:
         raise ValueError("The data must be finite. Received: a PyDataset whose `num_batches` is None.")
     if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
         raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
@@ -98,7 +111,7 @@ def check_read_again(data: Any) -> None:
 
 def _is_read_once(data: Any) -> bool:
     """Whether the data is an iterator, which can be read once. Keras' old generators have `__next__` but are none."""
-    return isinstance(data, Iterator) and not isinstance(data, keras.utils.PyDataset)
+    return isinstance(data, Iterator) and not is_py_dataset(data)
 
 
 def by_hand(data: Any) -> Iterator[Any]:
@@ -106,7 +119,7 @@ def by_hand(data: Any) -> Iterator[Any]:
 
     The batches have the structure that a train step gets of them in `fit`.
     """
-    if isinstance(data, keras.utils.PyDataset):  # by index: iterating over Keras' old generators never ends
+    if is_py_dataset(data):  # by index: iterating over Keras' old generators never ends
         batches = (data[index] for index in range(data.num_batches))
         return (batch if isinstance(batch, dict) else as_tuple(batch) for batch in batches)
     if hasattr(data, "element_spec"):

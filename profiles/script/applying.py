@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies import NEEDS, Edit, Remedy, gains_of
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
@@ -218,7 +219,6 @@ class Applied:
         self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
     ) -> dict[str, Any]:
         """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
-        from unstall.profiles.measure.batches import FitData
         from unstall.profiles.remedies.fit_data import data_of, parts_of
 
         try:

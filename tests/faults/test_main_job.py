@@ -14,6 +14,7 @@ import time
 
 import psutil
 import pytest
+from PIL import Image
 
 from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
@@ -158,8 +159,8 @@ def test_a_signal_in_a_scan_stops_it_and_costs_no_photo(photos, monkeypatch, tmp
 
     monkeypatch.setenv("UNSTALL_CACHE", str(tmp_path / "cache"))  # no header is known from before
     monkeypatch.setattr(headers, "_of_ordinary_jpeg", lambda path, status: None)  # as of files that Pillow reads
-    open_image = headers.Image.open
-    monkeypatch.setattr(headers.Image, "open", interrupted)
+    open_image = Image.open
+    monkeypatch.setattr(Image, "open", interrupted)
     with pytest.raises(Stopped, match="SIGINT"), signals():
         from_folder(photos)
     assert len(opened) == 3

@@ -10,7 +10,7 @@ import pytest
 
 from tests import PROJECT_ROOT
 from tests.planted import planted
-from unstall.profiles.gate import anchors, baseline, feed
+from unstall.profiles.gate import anchors, baseline, fit_windows
 from unstall.profiles.gate import rates as pytest_rates
 from unstall.profiles.gate.invariants import Invariants
 from unstall.profiles.measure.schedule import epochs_for
@@ -44,6 +44,8 @@ def rates(monkeypatch):
     made_up = Rates()
 
     class Feed:
+        reading = "loop"
+
         def __init__(self, feed, *, limit_s):
             assert feed == "feed" and limit_s < 1000  # nothing waits for ever
 
@@ -243,7 +245,7 @@ def example(pytester, monkeypatch):
 
 def test_the_example_of_the_docs_runs(example, monkeypatch):
     """Its floor is far below what it serves, but a machine can be too noisy to tell; nothing is recorded yet."""
-    monkeypatch.setattr(feed, "epochs_for", partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr(fit_windows, "epochs_for", partial(epochs_for, window_s=0.05))
     monkeypatch.setattr(anchors, "WINDOW_S", 0.05)
     assert example() in ((1, 1), (0, 2))
 
@@ -273,7 +275,7 @@ def test_my_pipeline(images_per_sec):
 def run_edges(pytester, monkeypatch):
     """Runs pytest on loaders of planted times, in short windows, beside an anchor of 500 a second."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setattr(feed, "epochs_for", partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr(fit_windows, "epochs_for", partial(epochs_for, window_s=0.05))
     for name in ("decode", "copy"):
         monkeypatch.setattr(anchors, name, lambda: 500.0)
     monkeypatch.setattr(anchors, "Resident", lambda: lambda: 500.0)

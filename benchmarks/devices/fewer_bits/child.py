@@ -21,7 +21,7 @@ from unstall.benchmarks.lab.training import classes_of, train, without_draws
 from unstall.models import ModelError, image_size, open_model
 from unstall.pipeline import VARIANTS, ImageSource, PipelineConfig, build
 from unstall.profiles import clock
-from unstall.profiles.measure.batches import by_hand
+from unstall.profiles.measure import by_hand
 
 Predict = Callable[[NDArray[Any]], NDArray[Any]]
 

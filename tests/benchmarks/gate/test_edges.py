@@ -31,7 +31,8 @@ def in_this_process(monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "Child", GateChildHere)
     monkeypatch.setattr(processes, "WINDOWS", 1)
     monkeypatch.setattr(child, "Feed", functools.cache(Feed))  # warmed up once
-    monkeypatch.setattr("unstall.profiles.gate.feed.epochs_for", functools.partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr("unstall.profiles.gate.fit_windows.epochs_for", functools.partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr("unstall.profiles.gate.loop_windows.TRAIN_WINDOW_S", 0.05)
     for name, rate in (("decode", 2000.0), ("copy", 100.0)):
         monkeypatch.setattr(anchors, name, lambda rate=rate: rate)
     monkeypatch.setattr(anchors, "Resident", lambda: lambda: 500.0)

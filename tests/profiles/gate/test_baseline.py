@@ -28,6 +28,7 @@ FIGURE = RecordedFigure(
 BASELINE = Baseline(
     subject="tf-data",
     measure="loader",
+    reading="loop",
     figures={"steady": FIGURE, "epoch": replace(FIGURE, images_per_sec=800.0, floor_images_per_sec=320.0)},
     invariants=INVARIANTS,
     machine={"cpu": "a CPU", "usable_cores": 2.0, "keras_backend": "tensorflow", "gpus": []},

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from unstall.pipeline import VARIANTS, build, from_folder
 from unstall.profiles.gate import anchors
-from unstall.profiles.gate.decision import EPOCH, STEADY
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.gate.inspection import inspect
+from unstall.profiles.gate.verdicts import EPOCH, STEADY
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.measure.schedule import epochs_for
 from unstall.profiles.stages import python_stages
@@ -25,7 +25,8 @@ BATCH = (np.zeros((5, 4, 4, 3), np.float32), np.zeros((5,), np.float32))
 @pytest.fixture(autouse=True)
 def short_windows(monkeypatch):
     """Makes windows short: what is asserted of a rate is that there is one."""
-    monkeypatch.setattr("unstall.profiles.gate.feed.epochs_for", partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr("unstall.profiles.gate.fit_windows.epochs_for", partial(epochs_for, window_s=0.05))
+    monkeypatch.setattr("unstall.profiles.gate.loop_windows.TRAIN_WINDOW_S", 0.05)
     monkeypatch.setattr(anchors, "WINDOW_S", 0.05)
     monkeypatch.setattr(python_stages, "ROUND_S", 0.2)
 
@@ -66,7 +67,7 @@ def test_all_images_of_whatever_gives_batches_are_counted(feed):
     assert min(rates.values()) > 0
 
 
-def test_what_is_read_once_an_epoch_is_read_for_a_window(monkeypatch):
+def test_what_is_read_once_an_epoch_is_read_for_a_window():
     epochs = 0
 
     def batches():
@@ -75,11 +76,9 @@ def test_what_is_read_once_an_epoch_is_read_for_a_window(monkeypatch):
         yield from [BATCH] * 3
 
     opened = Feed(batches)
-    opened._calls_of_fit, before = 5, epochs
+    opened.opened._epochs, before = 5, epochs
     opened.rates()
     assert epochs - before == 5
-    monkeypatch.setattr("unstall.profiles.gate.feed.epochs_for", lambda _: 7)
-    assert Feed(batches)._calls_of_fit == 7
 
 
 def test_batches_without_an_end_end_with_an_error():
@@ -119,7 +118,7 @@ def test_a_model_is_trained_where_there_is_one():
         (lambda: True, "must return batches, or how many images it went through. Received: True"),
         (3, "A feed must be batches, or a function. Received: int"),
         (tf.data.Dataset.from_tensors(BATCH).repeat(), "repeats for ever"),
-        (list, "must yield at least one batch"),
+        (list, "The data must give at least one batch in every epoch"),
         (a_dataset().take(0), "The data must give at least one batch in every epoch"),
     ],
 )
