@@ -89,10 +89,10 @@ def _decide(feed: Any, request: pytest.FixtureRequest, demands: dict[str, Any]) 
     from unstall.profiles.gate import rates
 
     if "at_least" in demands:
-        try:
-            return rates.at_least(feed, demands["at_least"], demands.get("anchor", "decode"))
-        except rates.AnchorError as error:
-            pytest.fail(f"images/sec: {error}", pytrace=False)
+        anchor = demands.get("anchor", "decode")
+        if refusal := rates.why_not(anchor):
+            pytest.fail(f"images/sec: {refusal}", pytrace=False)
+        return rates.at_least(feed, demands["at_least"], anchor)
     overwrite = request.config.getoption("--images-per-sec-overwrite")
     return rates.no_slower(
         feed,

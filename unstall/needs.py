@@ -31,8 +31,12 @@ def missing(who: str, *packages: str) -> str | None:
     absent = [package for package in packages if not _can_be_imported(package)]
     if not absent:
         return None
-    wanted = ["unstall[tensorflow]"] if "tensorflow" in absent else [DISTRIBUTIONS[package] for package in absent]
-    return f"{who} needs {' and '.join(absent)}, not to be imported here. To install: {pip_install(*wanted)}"
+    *most, last = absent
+    names = f"{', '.join(most)} and {last}" if most else last
+    # Keras alone computes nothing; beside another build of TensorFlow the extra would install a second one.
+    all_of_it = {"tensorflow", "keras"} & set(absent) and not _can_be_imported("tensorflow")
+    wanted = ["unstall[tensorflow]"] if all_of_it else [DISTRIBUTIONS[package] for package in absent]
+    return f"{who} needs {names}, which cannot be imported here. To install: {pip_install(*wanted)}"
 
 
 def _can_be_imported(package: str) -> bool:

@@ -17,7 +17,6 @@ from unstall.benchmarks.lab.command import exit_code_of, progress_bar
 from unstall.benchmarks.lab.photos import open_splits
 from unstall.benchmarks.train.parser import parser
 from unstall.benchmarks.train.plan import read_plan
-from unstall.models.predict import import_keras
 from unstall.profiles.text import Terminal
 
 
@@ -32,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 
     def run() -> int:
+        from unstall.models.predict import import_keras
+
         plan = read_plan(arguments)
         with progress_bar(errors) as progress:
             splits = open_splits(

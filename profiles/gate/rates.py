@@ -37,19 +37,19 @@ from unstall.profiles.measure import WARMUP_LIMIT_S
 _MEASURE = "pytest"
 
 
-class AnchorError(Exception):
-    """An anchor cannot run in this environment; the message has one line, and says what to do."""
+def why_not(anchor: str) -> str | None:
+    """Returns why an anchor cannot run here, and what to do, in one line; None if it can."""
+    line = missing("the anchor 'decode'", "cv2") if anchor == "decode" else None
+    return line and f"{line}, or use anchor='copy', which needs nothing"
 
 
 def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
     """Measures pairs of windows, of the feed and of the anchor, until their ratio is shown to be above or below
     `least_ratio`.
 
-    Raises:
-      AnchorError: if the anchor cannot run here.
+    Args:
+      anchor: one of which `why_not` says nothing.
     """
-    if anchor == "decode" and (line := missing("the anchor 'decode'", "cv2")):
-        raise AnchorError(f"{line}. Or name another: anchor='copy'")
     opened = Feed(feed, limit_s=WARMUP_LIMIT_S)
     anchor_rate = {"decode": anchors.decode, "copy": anchors.copy}[anchor]
     coin = random.Random()

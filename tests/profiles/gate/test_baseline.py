@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from unstall.profiles.gate.baseline import Baseline, RecordedFigure, machine_of
+from unstall.profiles.gate.baseline import Baseline, RecordedFigure, machine_of, not_comparable_here
 from unstall.profiles.gate.files import BaselineError, path_of, read, write
 from unstall.profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
 
@@ -232,3 +232,29 @@ def test_what_got_worse_is_told_from_what_is_only_different(change, expected):
 def test_workers_that_no_longer_work_side_by_side_are_a_loss():
     before = replace(INVARIANTS, workers=4, several_at_work=True)
     assert losses(before, replace(before, several_at_work=False)) == ("workers: several were busy at once, now one is",)
+
+
+@pytest.mark.parametrize(
+    ("reading", "anchors", "reason"),
+    [
+        ("loop", ("decode", "copy", "resident"), None),
+        ("fit", ("decode", "copy"), "read by a plain loop when recorded, and by Keras' fit now: record it again"),
+        ("loop", ("copy",), "recorded against the anchor decode, which cannot run here: record it again"),
+    ],
+)
+def test_a_baseline_of_another_way_or_other_anchors_is_not_comparable(reading, anchors, reason):
+    decision = not_comparable_here(BASELINE, reading, anchors)
+    assert (decision and (decision.verdict, decision.reason)) == (reason and ("not comparable", reason))
+
+
+@pytest.mark.parametrize(("figures", "reading"), [(("steady", "epoch"), "fit"), (("epoch",), "calls")])
+def test_a_file_that_does_not_say_how_it_was_read_is_of_before_there_was_a_choice(figures, reading, tmp_path):
+    path = path_of(tmp_path, "loader")
+    write(replace(BASELINE, figures={name: BASELINE.figures[name] for name in figures}), path, overwrite=False)
+    values = json.loads(path.read_text())
+    del values["reading"]
+    path.write_text(json.dumps(values))
+    assert read(path).reading == reading
+    path.write_text(json.dumps(values | {"reading": "aloud"}))
+    with pytest.raises(BaselineError, match="`reading` must be one of fit, loop, calls. Received: 'aloud'"):
+        read(path)

@@ -14,7 +14,7 @@ from scipy import stats
 from tests import PROJECT_ROOT
 from unstall.benchmarks.truth import gate_simulated as simulated
 from unstall.benchmarks.truth.gate_simulated import NOISE, simulate
-from unstall.profiles.gate.baseline import RECORDED, looks
+from unstall.profiles.gate.baseline import RECORDED, MeasuredRates, check, looks, new_baseline
 from unstall.profiles.gate.decision import (
     PAIRS,
     SAME_ERROR,
@@ -31,6 +31,7 @@ from unstall.profiles.gate.decision import (
     share_out,
 )
 from unstall.profiles.gate.evidence import Paired, Unpaired, log_ratios
+from unstall.profiles.gate.invariants import Invariants
 from unstall.profiles.gate.verdicts import ALARM_ERROR, EXIT_CODES
 
 COMPARISONS = 4000
@@ -358,6 +359,39 @@ def test_a_check_against_what_was_recorded_keeps_its_error_too(kind):
     for look in plan(lambda count: Unpaired.least_p(count, 10), PAIRS[:-1]):
         fired |= change(Unpaired(now[:, : look.pairs], then), look, 0.01).regression
     assert fired.mean() <= ALARM_ERROR
+
+
+def test_a_check_against_copies_alone_keeps_its_error_too():
+    """Without OpenCV and Keras no second anchor confirms a change: whole checks of two figures, nothing changed."""
+    rng = np.random.default_rng(12)
+    checks = 400
+    # What the machine does to both rates, and what each does by itself: one measurement varies by 6 %.
+    machine, own = rng.normal(0, 0.1, (checks, RECORDED + 16)), 0.06 * NOISE["gaussian"](rng, checks)
+    regressions = 0
+    for together, alone in zip(machine, own, strict=True):
+        measured = [
+            MeasuredRates(
+                images_per_sec={"steady": 100 * math.exp(both + apart), "epoch": 90 * math.exp(both + apart)},
+                anchors={"copy": 500 * math.exp(both)},
+            )
+            for both, apart in zip(together, alone, strict=False)
+        ]
+        baseline = new_baseline(
+            measured[:RECORDED],
+            subject="a",
+            measure="loader",
+            reading="loop",
+            invariants=Invariants(images=1),
+            machine={},
+            dataset=None,
+        )
+        now, planned = measured[RECORDED:], looks()
+        decisions = (
+            check(baseline, now[: look.pairs], look, threshold=0.02, last=look == planned[-1]) for look in planned
+        )
+        decision = next(filter(None, decisions))
+        regressions += decision.verdict == "regression"
+    assert regressions <= ALARM_ERROR * checks
 
 
 DOCS = PROJECT_ROOT / "docs" / "gate.md"
