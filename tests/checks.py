@@ -176,10 +176,10 @@ def run_here(script: pathlib.Path, *words: object) -> tuple[str, int]:
     return printed.getvalue(), code
 
 
-# Imports the slow libraries once, so that each fork has them already, and nothing of ours.
+# Slow libraries, imported once, so that each fork has them already.
+_SLOW = "import numpy, PIL.Image, psutil, rich.console, rich.progress, rich.table\n"
 _FORKS = """
 import json, os, sys, tempfile, traceback
-import numpy, PIL.Image, psutil, rich.console, rich.progress, rich.table
 
 def run(code):
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
@@ -212,17 +212,18 @@ def in_forks(
     cwd: pathlib.Path,
     python: pathlib.Path | str = sys.executable,
     env: dict[str, str] | None = None,
-    imported: tuple[str, ...] = (),
+    imported: tuple[str, ...] | None = (),
 ) -> dict[str, tuple[int, str, str]]:
     """Runs each code as a program that lies in the folder `home`, in a process that has imported nothing of ours.
 
     Args:
-      imported: further modules that each process has already.
+      imported: modules that each process has already, besides slow libraries; None for none of both.
     Returns:
       Exit code, output and errors of each.
     """
     program = home / "forks.py"
-    program.write_text("".join(f"import {name}\n" for name in imported) + _FORKS)
+    first = "" if imported is None else _SLOW + "".join(f"import {name}\n" for name in imported)
+    program.write_text(first + _FORKS)
     done = subprocess.run(
         [python, program], input=json.dumps(codes), cwd=cwd, env=env, capture_output=True, text=True, timeout=300
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import PROJECT_ROOT
+from tests import INSTALLED, PROJECT_ROOT
 from tests.checks import INDEPENDENT, OURS, in_forks
 from unstall.benchmarks.cli import VERBS
 
@@ -589,6 +589,32 @@ def test_no_command_imports_a_framework_to_help_or_to_refuse(verb, expected, ans
     code, output, errors = answered[verb]
     assert code == 0, errors
     assert ast.literal_eval(output.splitlines()[-1]) == expected
+
+
+@pytest.fixture(scope="module")
+def loaded_for_help(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+    """What each verb's `--help` has loaded, as the console script runs it."""
+    code = """
+import sys
+from unstall import main
+sys.argv = ["unstall", {verb!r}, "--help"]
+try:
+    main()
+except SystemExit:
+    print([name for name in {names!r} if name in sys.modules])
+"""
+    names = sorted({"numpy", "scipy", *FRAMEWORKS, *OPTIONAL})
+    codes = {verb: code.format(verb=verb, names=names) for verb in VERBS}
+    environment = {**os.environ, "PYTHONPATH": str(INSTALLED)}
+    folder = tmp_path_factory.mktemp("helps")
+    return in_forks(codes, folder, cwd=folder, env=environment, imported=None)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_loads_neither_numpy_nor_scipy_nor_a_framework(verb, loaded_for_help):
+    code, output, errors = loaded_for_help[verb]
+    assert code == 0 and output.startswith("usage: "), errors
+    assert output.splitlines()[-1] == "[]"
 
 
 # What measures answers as JSON, but for what trains, what examines a folder, and what writes a file of its own.
