@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -45,18 +46,80 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel_file
 
 
+@dataclass(frozen=True)
+class Environment:
+    """A clean environment in which the wheel is installed.
+
+    Attributes:
+      programs: its folder `bin`.
+      added: what the installation has added to its site-packages, by the first part of the path.
+      theirs: what the user's program and tests said before, and after.
+    """
+
+    programs: Path
+    added: set[str]
+    theirs: tuple[list[str], list[str]]
+
+
+# A project whose modules have the names of our folders; that of `models` has no `__init__.py`.
+NAMES = ("benchmarks", "models.net", "pipeline", "profiles")
+PROJECT = {
+    **dict.fromkeys(
+        ("benchmarks/__init__.py", "models/net.py", "pipeline.py", "profiles/__init__.py"), "print(__name__)\n"
+    ),
+    "train.py": "".join(f"import {name}\n" for name in NAMES) + "print('trained')\n",
+    "test_mine.py": "".join(f"import {name}\n" for name in NAMES)
+    + "def test_it():\n    assert models.net and pipeline\n",
+    "mine.py": "import pipeline\n\ndef epoch():\n    return 7\n",
+}
+
+
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of programs (`bin`) of a clean environment in which the wheel is installed."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("theirs")
+    for name, text in PROJECT.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment_with_it(wheel: Path, project: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder)
-    programs = folder / "bin"
-    pip = [sys.executable, "-m", "pip", "--python", programs / "python"]
-    run([*pip, "install", "-q", "--no-deps", "--no-index", wheel], cwd=folder)
+    python = folder / "bin" / "python"
     site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    # The dependencies come after the wheel on the path, so that a module that the wheel lacks is found to be missing.
-    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return programs
+    # All that the tests' own environment has but this project: what the wheel lacks is found to be missing.
+    dependencies = folder / "dependencies"
+    dependencies.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(("unstall", "__editable__")):
+            (dependencies / path.name).symlink_to(path)
+    (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
+
+    def theirs() -> list[str]:
+        trained = run([python, "train.py"], cwd=project).splitlines()
+        tested = run([python, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "test_mine.py"], cwd=project)
+        return [*trained, *(line for line in tested.splitlines() if line in NAMES or "passed" in line.split())]
+
+    said, files = theirs(), held(site_packages)
+    run(
+        [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel], cwd=folder
+    )
+    added = {name.partition("/")[0] for name in held(site_packages) - files}
+    return Environment(programs=python.parent, added=added, theirs=(said, theirs()))
+
+
+def held(folder: Path) -> set[str]:
+    """Returns the files below a folder, without bytecode."""
+    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {path for path in paths if "__pycache__" not in path}
+
+
+@pytest.fixture(scope="module")
+def installed(environment_with_it: Environment) -> Path:
+    """The folder of programs (`bin`) of the environment."""
+    return environment_with_it.programs
 
 
 @pytest.fixture
@@ -70,10 +133,10 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONFIG_FILE")}
 
 
-def run(words: list[object], *, cwd: Path) -> str:
+def run(words: list[object], *, cwd: Path, code: int = 0) -> str:
     command = [str(word) for word in words]
     done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]} {done.stderr[-3000:]}"
+    assert done.returncode == code, f"{command}: {done.stdout[-2000:]} {done.stderr[-3000:]}"
     return done.stdout
 
 
@@ -104,6 +167,44 @@ def test_the_wheel_brings_the_console_script_and_the_pytest_plugin(wheel):
     ]
 
 
+def test_a_project_with_our_names_does_what_it_did_before(environment_with_it):
+    before, after = environment_with_it.theirs
+    assert before[:5] == [*NAMES, "trained"] and before[5:9] == [*NAMES]
+    assert after[:-1] == before[:-1]  # the last line has the time of the tests
+    assert after[-1].split()[:2] == before[-1].split()[:2] == ["1", "passed"]
+
+
+def test_nothing_but_unstall_comes_into_the_environment(environment_with_it):
+    assert environment_with_it.added == {"unstall", "unstall-0.1.0.dist-info"}
+
+
+def test_a_regression_between_two_of_their_revisions_is_seen(installed, project):
+    """The two differ by one constant; the second sleeps."""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "-C", project]
+    run([*git[:-2], "init", "-q", "-b", "main", project], cwd=project)
+    for sleeps in (0.001, 0.01):
+        (project / "mine.py").write_text(
+            f"import time\n\nimport pipeline\n\ndef epoch():\n    time.sleep({sleeps})\n    return 7\n"
+        )
+        run([*git, "add", "."], cwd=project)
+        run([*git, "commit", "-q", "-m", str(sleeps)], cwd=project)
+    words = [
+        "gate",
+        "compare",
+        "main~1",
+        "main",
+        "--rev",
+        "--subject",
+        "mine:epoch",
+        "--most-pairs",
+        "10",
+        "--out",
+        "gate",
+    ]
+    text = run([installed / "unstall", *words], cwd=project, code=1)
+    assert "REGRESSION" in text
+
+
 def test_it_is_the_wheel_that_runs(installed, empty):
     code = "\n".join([*(f"from unstall import {name}; print({name}.__file__)" for name in sorted(OURS))])
     files = run([installed / "python", "-c", code], cwd=empty).split()
@@ -116,13 +217,13 @@ def test_the_program_answers_for_help(installed, empty):
 
 
 @pytest.fixture(scope="module")
-def helped(installed, tmp_path_factory):
-    """What the wheel's `main` prints for each verb's `--help`, and the files in the current folder afterwards."""
-    home, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("empty")
+def helped(installed, project, tmp_path_factory):
+    """What the wheel's `main` prints for each verb's `--help` in the user's folder, and the files that it leaves."""
+    home, before = tmp_path_factory.mktemp("bin"), held(project)
     code = "import sys\nfrom unstall import main\nsys.argv = ['unstall', {!r}, '--help']\nsys.exit(main())"
     codes = {verb: code.format(verb) for verb in VERBS}
-    answers = in_forks(codes, home, cwd=folder, python=installed / "python", env=environment())
-    return answers, list(folder.iterdir())
+    answers = in_forks(codes, home, cwd=project, python=installed / "python", env=environment())
+    return answers, held(project) - before
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -130,7 +231,7 @@ def test_every_verb_answers_for_help(verb, helped):
     answers, files = helped
     code, output, errors = answers[verb]
     assert code == 0 and output.startswith("usage: "), errors
-    assert files == []
+    assert files == set()
 
 
 def test_the_main_job_measures_and_leaves_its_report(installed, empty):

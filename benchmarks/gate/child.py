@@ -103,7 +103,8 @@ def _measured(opened: Feed, windows: int, *, anchored: bool, inspected: bool) ->
         rates.append(opened.rates())
         if number % 2:
             _measure_anchors(beside, anchor_rates)
-    backend, gpus = backend_here()
+    # Only a baseline must know, and what `fit` reads; a function of PyTorch's need not wait for Keras.
+    backend, gpus = backend_here() if anchored or opened.reading == "fit" else ("", [])
     return Process(
         rates={figure: tuple(window[figure] for window in rates) for figure in rates[0]},
         anchors={name: tuple(values) for name, values in anchor_rates.items()},
