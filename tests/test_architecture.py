@@ -194,6 +194,16 @@ def test_pipeline_models_and_profiles_import_nothing_of_each_other_nor_of_benchm
     assert {name: imports for name, imports in others.items() if imports} == {}
 
 
+def test_what_all_share_imports_nothing_but_the_standard_library():
+    shared = {name: path for name, path in MODULES.items() if path.parent == PROJECT_ROOT / "unstall"}
+    assert len(shared) >= 8
+    others = {
+        name: sorted({first(one.name) for one in imports_of(path)} - shared.keys() - sys.stdlib_module_names)
+        for name, path in shared.items()
+    }
+    assert {name: imports for name, imports in others.items() if imports} == {}
+
+
 def test_no_module_imports_another_that_imports_it():
     graph = {name: {imported.name for imported in imports_of(path)} - {name} for name, path in MODULES.items()}
     assert circle(graph) == []
