@@ -96,7 +96,7 @@ def test_the_cells_are_named_and_others_refused() -> None:
         command = ["bash", str(PROJECT_ROOT / ".ci" / "cells"), *words]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert cells().stdout.split() == ["newest", "oldest", "colab", "python3.13", "tensorflow-cpu"]
+    assert cells().stdout.split() == ["newest", "oldest", "colab", "python3.13", "tensorflow-cpu", "pytorch"]
     refused = cells("nightly")
     assert (refused.returncode, refused.stderr.startswith("There is no cell nightly.")) == (2, True)
 
