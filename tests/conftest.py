@@ -8,12 +8,15 @@ import io
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+# As in an environment that is activated: processes that tests start say `unstall`, wherever it lies.
+os.environ["PATH"] = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 os.environ["GITHUB_ACTIONS"] = os.environ["GITHUB_STEP_SUMMARY"] = ""  # a run in a test tells the job of CI nothing
 
 import pytest

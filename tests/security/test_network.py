@@ -83,7 +83,7 @@ RUNS = {
     "doctor": ["benchmarks.doctor", "--data", "PHOTOS", "--out", "out"],
     "pipeline": ["benchmarks.pipeline", "--variants", "generator,py-dataset-albumentations,tf-data", "--rounds", "1"],
     "augmentation": ["benchmarks.augmentation", "--operations", "flip", "--rounds", "1", "--image-size", "32"],
-    "materialize": ["pipeline", "materialize", "--data", "PHOTOS", "--out", "copy", "--as", "raw"],
+    "materialize": ["unstall", "materialize", "--data", "PHOTOS", "--out", "copy", "--as", "raw"],
     "photos": ["benchmarks.truth", "--only", "photos", "--data", "PHOTOS", "--rounds", "1"],
     "tune": ["benchmarks.tune", "--budget", "5"],
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checks import SHORT_PROFILES, run_python
-from unstall.profiles.__main__ import main
+from unstall.benchmarks.cli import main
 
 pytestmark = pytest.mark.long
 

@@ -295,7 +295,7 @@ def test_run_as_a_file_it_says_how_to_run_it():
         timeout=60,
     )
     assert done.returncode != 0
-    assert "unstall pipeline" in done.stderr
+    assert "python -m benchmarks.pipeline" in done.stderr
     assert "Traceback" not in done.stderr
 
 

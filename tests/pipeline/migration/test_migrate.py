@@ -244,7 +244,7 @@ def migrated(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     folder = tmp_path_factory.mktemp("migrated")
     (folder / "photos").symlink_to(photos)
     (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
-    return folder, run_python(folder, "-m", "pipeline", "migrate", "train.py", "--write", "fix.diff")
+    return folder, run_python(folder, "-m", "unstall", "migrate", "train.py", "--write", "fix.diff")
 
 
 def test_the_command_says_what_it_did_and_leaves_the_script_alone(migrated) -> None:
