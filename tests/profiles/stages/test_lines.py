@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.checks import run_python
 from tests.planted import planted
 from unstall.profiles.stage_table import AnnotatedFunction
 from unstall.profiles.stages.lines import annotate
@@ -91,3 +92,33 @@ def test_a_pipeline_of_tensorflow_alone_has_no_lines() -> None:
 def test_lines_survive_strict_json(annotated: tuple[AnnotatedFunction, ...]) -> None:
     document = json.loads(json.dumps([asdict(function) for function in annotated], allow_nan=False))
     assert document[0]["lines"][0].keys() == {"number", "source", "hits", "us", "ratio"}
+
+
+ROWS = """
+import time
+
+class Rows:
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        half = index / 2
+        time.sleep(0.002)
+        return half
+"""
+WITHOUT = """
+import sys
+for name in ("tensorflow", "keras", "torch"):
+    sys.modules[name] = None
+from rows import Rows
+from unstall.profiles.stages.lines import annotate
+(found,) = annotate(Rows())
+slowest = max(found.lines, key=lambda line: line.us)
+print(found.function, slowest.source.strip(), slowest.ratio > 0.8)
+"""
+
+
+def test_the_lines_of_a_map_style_data_set_are_found_without_any_framework(tmp_path):
+    (tmp_path / "rows.py").write_text(ROWS)
+    shown = run_python(tmp_path, "-c", WITHOUT)
+    assert shown.stdout == "Rows.__getitem__ time.sleep(0.002) True\n", shown.stderr
