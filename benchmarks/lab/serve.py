@@ -130,7 +130,7 @@ def settle(device: Device) -> None:
     """Sets up the process: handles signals, hides GPUs unless a GPU is measured, and quiets libraries."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the child
     signal.signal(signal.SIGTERM, _leave)
-    forks.keep_inherited_garbage()  # Keras forks workers here, and leaves iterators behind
+    forks.keep_inherited_garbage()  # Keras forks workers here, and leaves iterators
     warnings.simplefilter("ignore", UserWarning)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
