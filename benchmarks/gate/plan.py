@@ -15,8 +15,15 @@ from unstall.benchmarks.gate.parser import SUBJECT
 from unstall.benchmarks.gate.processes import Setting, Subject
 from unstall.benchmarks.gate.ratios import RATIOS, SETTING
 from unstall.benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
-from unstall.benchmarks.lab.options import UserError, check_model, check_packages, config_from_file, device_of
-from unstall.needs import PHOTOS, missing
+from unstall.benchmarks.lab.options import (
+    UserError,
+    check_model,
+    check_packages,
+    config_from_file,
+    device_of,
+    packages_of,
+)
+from unstall.needs import PHOTOS
 from unstall.pipeline import VARIANTS
 from unstall.profiles.gate import (
     PAIRS,
@@ -241,7 +248,7 @@ def _commits(arguments: argparse.Namespace) -> tuple[str, str]:
 
 
 def _ratios(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
-    _check_packages("gate ratios")
+    check_packages("gate ratios", *PHOTOS)
     for name in arguments.only or ():
         if name not in RATIOS:
             raise UserError(f"--only {name!r} is not recorded.{did_you_mean(name, RATIOS)} Known: {', '.join(RATIOS)}.")
@@ -327,7 +334,7 @@ def _environments(arguments: argparse.Namespace) -> tuple[Subject, Subject]:
 def _subject(text: str, option: str) -> Subject:
     """Reads what is to be measured."""
     if text.endswith(".toml"):
-        _check_packages(f"the pipeline {text}")
+        check_packages(f"the pipeline {text}", *PHOTOS)
         config_from_file(Path(text), option)
         return Subject(label=Path(text).stem, kind="toml", text=Path(text).read_text(encoding="utf-8"))
     if _FUNCTION.fullmatch(text):
@@ -336,24 +343,13 @@ def _subject(text: str, option: str) -> Subject:
         raise UserError(
             f"{option} {text!r} is no variant, no FILE.toml and no module:function.{did_you_mean(text, VARIANTS)}"
         )
-    _check_packages(f"the variant {text}")
-    check_packages(VARIANTS[text], f"the variant {text}")
+    check_packages(f"the variant {text}", *PHOTOS, *packages_of(VARIANTS[text]))
     return Subject(label=text, kind="variant", text=text)
-
-
-def _check_packages(who: str, packages: tuple[str, ...] = PHOTOS) -> None:
-    """Checks that what a subject needs can be imported; a function of the user's needs nothing of ours.
-
-    Raises:
-      UserError: if it cannot; the message says what installs it.
-    """
-    if line := missing(who, *packages):
-        raise UserError(line)
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
     if arguments.measure == "train":
-        _check_packages("--measure train", ("keras",))
+        check_packages("--measure train", "keras")
     check_model(arguments.model)
     device = device_of(arguments.device)
     # The child processes run in other working folders: they find files and folders by absolute paths.

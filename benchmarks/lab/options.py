@@ -113,7 +113,7 @@ def config_from_file(path: Path, option: str = "--config") -> PipelineConfig:
         config = config_from_toml(text)
     except ConfigError as error:
         raise UserError(f"{option} {path}: {error}") from error
-    check_packages(config, f"{option} {path}")
+    check_packages(f"{option} {path}", *packages_of(config))
     return replace(config, image_size=PipelineConfig().image_size)
 
 
@@ -162,19 +162,23 @@ def config_of(
         config = config_from_dict(changes, config)
     except ConfigError as error:
         raise UserError(str(error)) from error
-    check_packages(config, f"augment_with={config.augment_with}")
+    check_packages(f"augment_with={config.augment_with}", *packages_of(config))
     return config
 
 
-def check_packages(config: PipelineConfig, who: str) -> None:
-    """Checks that what a pipeline augments with can be imported.
+def check_packages(who: str, *packages: str) -> None:
+    """Checks that packages can be imported, some of those of `unstall.needs`.
 
     Raises:
-      UserError: if it cannot; the message says what installs it.
+      UserError: if one cannot; the message says what installs it.
     """
-    packages = ("albumentations",) if config.augment_with == "albumentations" else ()
     if line := missing(who, *packages):
         raise UserError(line)
+
+
+def packages_of(config: PipelineConfig) -> tuple[str, ...]:
+    """Returns the packages that a pipeline augments with, and others do without."""
+    return ("albumentations",) if config.augment_with == "albumentations" else ()
 
 
 def servable(config: PipelineConfig) -> PipelineConfig:

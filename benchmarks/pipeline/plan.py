@@ -14,6 +14,7 @@ from unstall.benchmarks.lab.options import (
     check_packages,
     config_from_file,
     device_of,
+    packages_of,
     settings,
     split_names,
 )
@@ -103,7 +104,7 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
                 f"--variants: {name!r} is not a variant.{did_you_mean(name, [*VARIANTS, *_SETS])} See --list for all."
             )
         if name in VARIANTS:  # of a set, a variant whose library is missing is left out
-            check_packages(VARIANTS[name], f"--variants {name}")
+            check_packages(f"--variants {name}", *packages_of(VARIANTS[name]))
         default = THOROUGH if arguments.thorough else DEFAULT
         for variant in default if name == "default" else _SETS.get(name, (name,)):
             chosen[variant] = VARIANTS[variant]
