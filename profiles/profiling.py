@@ -139,61 +139,35 @@ def profile(
         raise ValueError(f"The data come first: profiles.profile(data, model). Received: data={type(data).__name__}.")
     if files_per_sample < 1:
         raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
-    # Workers that Keras forks here would come upon the iterators that these measurements leave behind.
-    forking = hasattr(data, "use_multiprocessing")
-    with forks.not_collecting() if forking else nullcontext():
-        return _profiled(
-            data,
-            model,
-            device=device,
-            rounds=rounds,
-            name=name,
-            lines=lines,
-            class_weight=class_weight,
-            files_per_sample=files_per_sample,
-            budget_s=budget_s,
+    # Workers that Keras forks here would otherwise collect the iterators that these measurements leave.
+    with forks.not_collecting() if hasattr(data, "use_multiprocessing") else nullcontext():
+        created = now()
+        ahead: Ahead | None = None
+        unread: tuple[str, ...] = ()
+        try:
+            ahead = ahead_of(data)
+        except CutError as error:
+            unread = (str(error),)
+        subject, samples, windows = measure_samples(
+            data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
         )
-
-
-def _profiled(
-    data: Any,
-    model: Any,
-    *,
-    device: str | Device,
-    rounds: int,
-    name: str,
-    lines: bool,
-    class_weight: Mapping[int, float] | None,
-    files_per_sample: int,
-    budget_s: float,
-) -> Profile:
-    created = now()
-    ahead: Ahead | None = None
-    unread: tuple[str, ...] = ()
-    try:
-        ahead = ahead_of(data)
-    except CutError as error:
-        unread = (str(error),)
-    subject, samples, windows = measure_samples(
-        data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
-    )
-    subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
-    stages, annotated = stages_and_lines(data, windows, lines=lines, files=files_per_sample)
-    measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
-    document = Document(
-        command=CALL,
-        created=created,
-        complete=True,
-        provenance={**provenance.machine(), **backends.backend()},
-        plan=Plan(rounds=rounds, data=name),
-        dataset=unlisted_dataset("given", name, subject.images),
-        samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
-    )
-    if not budget_s:
-        return Profile(document=document, data=data)
-    held = _HeldData(name=name, arguments={"x": data}, windows=windows)
-    *_, last = document, *with_trial(document, held, budget_s=budget_s)
-    return Profile(document=last, data=data, remedies=held.remedied(last.samples.trials.get(name, Trial())))
+        subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
+        stages, annotated = stages_and_lines(data, windows, lines=lines, files=files_per_sample)
+        measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
+        document = Document(
+            command=CALL,
+            created=created,
+            complete=True,
+            provenance={**provenance.machine(), **backends.backend()},
+            plan=Plan(rounds=rounds, data=name),
+            dataset=unlisted_dataset("given", name, subject.images),
+            samples=Measurements(subjects=(measurement,), windows={name: tuple(samples)}),
+        )
+        if not budget_s:
+            return Profile(document=document, data=data)
+        held = _HeldData(name=name, arguments={"x": data}, windows=windows)
+        *_, last = document, *with_trial(document, held, budget_s=budget_s)
+        return Profile(document=last, data=data, remedies=held.remedied(last.samples.trials.get(name, Trial())))
 
 
 @dataclass(slots=True, kw_only=True)
