@@ -19,6 +19,7 @@ from tests.builders import (
     gate_measurements,
 )
 from unstall.benchmarks.gate.report import CHECK, COMPARISONS
+from unstall.profiles import show_parser
 from unstall.profiles.report import github
 from unstall.profiles.report.figures import FORMS, Figure
 from unstall.profiles.report.measurements import KIND
@@ -129,3 +130,8 @@ def test_nothing_is_told_outside_of_a_job(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_page_that_cannot_be_written_to_changes_nothing(actions: Path, tmp_path: Path) -> None:
     actions.mkdir()
     assert printed(a_measurement_document(a_result()), KIND) == ""
+
+
+def test_the_command_line_offers_every_form():
+    """It names them itself, so that `--help` does not load what draws them."""
+    assert (*FORMS,) == show_parser.FORMS
