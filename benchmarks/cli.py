@@ -1,4 +1,4 @@
-"""The console script: `unstall VERB`, also as `python -m unstall VERB`."""
+"""The console script, `unstall VERB`; `unstall/__main__.py` runs it as a module."""
 
 from __future__ import annotations
 
