@@ -34,7 +34,7 @@ if unstall.HOME != PROJECT_ROOT:
 commands.program, commands.activation = lambda: "unstall", lambda: None  # whatever environment runs the tests
 forks.keep_inherited_garbage()  # tests of workers fork this process, which holds iterators of tests before them
 
-pytest_plugins = ["tests.claims", "tests.libraries"]
+pytest_plugins = ["tests.claims", "tests.libraries", "tests.slices"]
 
 PHOTOS = 40
 
