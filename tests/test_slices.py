@@ -82,6 +82,7 @@ slices.Disturbance.found = lambda self: {found!r}
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("found", "failed", "code"), [(None, "failed", 1), ("other programs took 1.50 cores", "undecided", 1)]
 )

@@ -174,6 +174,15 @@ def gives_elements_only(place: Place) -> bool:
     return not any(isinstance(node, ast.Attribute) and node.attr in _OF_RESULTS for node in ast.walk(tree))
 
 
+def passes(place: Place, argument: str) -> bool:
+    """Whether a call in the user's code passes an argument by its name."""
+    try:
+        call = call_at(source_of(Path(place.file)), place)
+    except (OSError, SyntaxError, ValueError, TooInvolved):
+        return False
+    return any(keyword.arg == argument for keyword in call.keywords)
+
+
 def _lines(source: str) -> list[str]:
     """Returns the lines as Python counts them: a form feed ends none."""
     return re.findall(r"[^\n]*\n|[^\n]+", source)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from unstall.profiles import clock
-from unstall.profiles.remedies.edits import gives_elements_only, reads_as
+from unstall.profiles.remedies.edits import gives_elements_only, passes, reads_as
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
 from unstall.profiles.remedies.room import Room
@@ -194,7 +194,11 @@ class Finder:
 
     def _settings_of(self, shuffles: Sequence[int]) -> dict[str, Any]:
         """Returns the seed and the like of the largest of some shuffles, for the one that takes their place."""
-        return shuffle_settings(self._nodes[max(shuffles, key=self.size_of)].dataset)
+        largest = self._nodes[max(shuffles, key=self.size_of)].dataset
+        settings, place = shuffle_settings(largest), place_of(largest)
+        if place is not None and not hasattr(tf.data.Dataset, place.called) and not passes(place, "seed"):
+            settings.pop("seed", None)  # a library drew it
+        return settings
 
     def size_of(self, at: int) -> int:
         """Returns the buffer size of a shuffle: no more than there are elements."""
@@ -550,7 +554,10 @@ class Finder:
             why = self._draws_up_to(at) if at == self._part.at else self._draws(at)
             if why:
                 return place, why
-            if not self._can_be_cut(at) or node.kind in ("prefetch", "shuffle", "repeat"):
+            if not self._can_be_cut(at) or node.kind in ("shuffle", "repeat"):
+                continue
+            # A cache stands before a prefetch, unless a library made both, as in `image_dataset_from_directory`.
+            if node.kind == "prefetch" and any(map(self._can_be_cut, node.inputs)):
                 continue
             works = any(before.kind in ("map", "interleave", "flat_map") for before in self._nodes[: at + 1])
             busy = place is None or any(map(self._matters, range(place + 1, at + 1)))

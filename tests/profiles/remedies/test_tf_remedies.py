@@ -6,6 +6,7 @@ import functools
 import itertools
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -231,6 +232,41 @@ def test_nothing_is_written_behind_a_call_that_makes_several_stages(times, monke
         dataset = dataset.map(lambda image, label: (image / 2, label))
     cache = taken_apart(dataset.batch(8))[1]["cache"]
     assert [edit.kind for edit in cache.edits] == (["remove", "behind", "behind"] if times == 1 else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "behind"),
+    [
+        ({}, [".cache()", ".shuffle(8)"]),
+        ({"seed": 3}, [".cache()", ".shuffle(8, seed=3)"]),
+        ({"shuffle": False}, [".cache()"]),
+    ],
+    ids=["shuffled", "with a seed", "in order"],
+)
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_a_cache_goes_behind_a_librarys_call_that_ends_with_a_prefetch(kind, arguments, behind, tmp_path, monkeypatch):
+    for number in range(20):
+        path = tmp_path / "ab"[number % 2] / f"{number}.{'png' if kind == 'image' else 'txt'}"
+        path.parent.mkdir(exist_ok=True)
+        tf.io.write_file(str(path), tf.io.encode_png(np.zeros((4, 4, 3), np.uint8)) if kind == "image" else b"a text")
+    monkeypatch.setattr(tf.data.Dataset, "__init__", tf.data.Dataset.__init__)
+    note_places(tf.data.Dataset)
+    function = getattr(keras.utils, f"{kind}_dataset_from_directory")
+    if "seed" in arguments:
+        dataset = function(tmp_path, batch_size=4, verbose=False, seed=3)
+    else:
+        dataset = function(tmp_path, batch_size=4, verbose=False, **arguments)
+    data, remedies = taken_apart(dataset)
+    assert [edit.text for edit in remedies["cache"].edits] == behind
+    kinds = [node.kind for node in nodes(data.built(("cache",), 5))]
+    assert kinds == ["cache", "shuffle"][: len(behind)]
+
+
+def test_a_cache_goes_in_front_of_a_prefetch_of_the_users(monkeypatch):
+    monkeypatch.setattr(tf.data.Dataset, "__init__", tf.data.Dataset.__init__)
+    note_places(tf.data.Dataset)
+    data, _ = taken_apart(source().map(decode).batch(8).prefetch(2))
+    assert [node.kind for node in nodes(data.built(("cache",), 25))] == ["cache", "batch", "prefetch"]
 
 
 @pytest.mark.parametrize(
