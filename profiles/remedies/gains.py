@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unstall.profiles.remedies.remedy import EFFECTS, TUNER, Effect
@@ -11,6 +11,8 @@ from unstall.profiles.remedies.trial import Contender, Trial
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval, significantly_above
 
+# How many times as fast, and its 95 % interval.
+Times = tuple[float, Interval | None]
 # Gains below this are as good as none.
 EQUAL_RATIO = 0.03
 # An epoch of the trial is unlike those of the script if it takes so much more.
@@ -40,16 +42,18 @@ class Gain:
       by_round: images/sec of whole epochs of training, by the number of the round.
       against: (times as fast as the data as written, its 95 % interval).
       again: the same from rounds measured after the choice, which they did not influence; None without such rounds.
-      whole_ratio: times as fast over all epochs of the script, the first among them, in which a cache fills; None where
-        the first epoch is as the others, or the number of epochs is not known.
+      first_ratio: time of its first epoch, in which a cache fills, over that of an epoch of the data as written; None
+        where its first epoch is as the others.
+      epochs: that the script trains for; None where that is not known.
       effect: the most that its remedies do to the data.
     """
 
     contender: Contender
     by_round: Mapping[int, float]
-    against: tuple[float, Interval | None]
-    again: tuple[float, Interval | None] | None = None
-    whole_ratio: float | None = None
+    against: Times
+    again: Times | None = None
+    first_ratio: float | None = None
+    epochs: int | None = None
     effect: Effect = "identical"
 
     @property
@@ -62,9 +66,26 @@ class Gain:
         return geometric_mean(list(self.by_round.values()))
 
     @property
-    def best(self) -> tuple[float, Interval | None]:
-        """The gain of the rounds that did not influence the choice, where there are any."""
+    def best(self) -> Times:
+        """The gain of an epoch, by the rounds that did not influence the choice, where there are any."""
         return self.again or self.against
+
+    @property
+    def in_script(self) -> Times:
+        """The gain over all epochs that the script trains for, the first included."""
+        return self.over_epochs(self.best)
+
+    def over_epochs(self, gain: Times) -> Times:
+        """Returns the gain over all epochs of the script, of that of an epoch after the first."""
+        first_ratio, epochs = self.first_ratio, self.epochs
+        if first_ratio is None or epochs is None:
+            return gain
+        ratio, interval = gain
+
+        def over(of_epoch: float) -> float:
+            return epochs / (first_ratio + (epochs - 1) / of_epoch)
+
+        return over(ratio), None if interval is None else (over(interval[0]), over(interval[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +94,15 @@ class Gains:
 
     Attributes:
       all: the data as written first.
-      chosen: the fastest that is significantly faster than the data as written, also when both were measured again;
-        with fewer remedies if more gain next to nothing beyond it. None where there is none.
+      chosen: the one that makes all epochs of the script fastest, and significantly faster than the data as written,
+        also when both were measured again; with fewer remedies if more gain next to nothing beyond it. None where there
+        is none.
+      for_long: the one that makes a long training faster than `chosen` does; None where there is none.
     """
 
     all: tuple[Gain, ...]
     chosen: Gain | None
+    for_long: Gain | None = None
 
     def helped(self) -> tuple[Gain, ...]:
         """Those that are faster by more than a trifle, the fastest first; the interval must lie above 1."""
@@ -86,7 +110,7 @@ class Gains:
         return tuple(sorted(gains, key=lambda gain: -gain.best[0]))
 
 
-def is_a_gain(best: tuple[float, Interval | None]) -> bool:
+def is_a_gain(best: Times) -> bool:
     """Whether a ratio is worth advising: its interval lies above 1, and it is not a trifle."""
     ratio, interval = best
     return interval is not None and interval[0] > 1 and ratio >= _WORTH_IT
@@ -95,10 +119,15 @@ def is_a_gain(best: tuple[float, Interval | None]) -> bool:
 def gains_of(trial: Trial) -> Gains:
     """Derives rates from samples, and chooses."""
     gains = _gains(trial)
-    chosen = _choose(gains)
-    if chosen is None or not trial.ended or chosen.name != trial.chosen_first:
-        return Gains(all=gains, chosen=chosen)
-    return Gains(all=gains, chosen=chosen if chosen.again is not None and is_a_gain(chosen.again) else None)
+    chosen = _choose(gains, Gain.over_epochs)
+    if chosen is not None and trial.ended and chosen.name == trial.chosen_first:
+        again = None if chosen.again is None else chosen.over_epochs(chosen.again)
+        chosen = chosen if again is not None and is_a_gain(again) else None
+    for_long = _choose(gains, lambda _, gain: gain)
+    least = 1.0 if chosen is None else chosen.best[0]
+    if for_long is None or for_long is chosen or for_long.best[0] < _SIMPLER_RATIO * least:
+        for_long = None
+    return Gains(all=gains, chosen=chosen, for_long=for_long)
 
 
 def _gains(trial: Trial) -> tuple[Gain, ...]:
@@ -131,7 +160,8 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
                 again=_ratio(contender.again, as_written.again, trial, beyond, again)
                 if again[0] and contender is not as_written
                 else None,
-                whole_ratio=_whole_ratio(contender, trial, own_beyond, *map(geometric_mean, pairs)),
+                first_ratio=_first_ratio(contender, trial, own_beyond, geometric_mean(pairs[1])),
+                epochs=trial.epochs,
                 effect=max(effects, key=EFFECTS.index, default="identical"),
             )
         )
@@ -144,7 +174,7 @@ def _ratio(
     trial: Trial,
     beyond: Beyond,
     pairs: tuple[Sequence[float], Sequence[float]],
-) -> tuple[float, Interval | None]:
+) -> Times:
     """Returns the ratio of rates, and its interval: from no waits of the tuner to all, where few epochs showed them."""
     ratio, interval = ratio_interval(*pairs)
     if interval is None or not beyond.edges_s or not trial.edges_are_doubtful:
@@ -156,27 +186,31 @@ def _ratio(
     return ratio, interval if other is None else (min(interval[0], other[0]), max(interval[1], other[1]))
 
 
-def _choose(gains: Sequence[Gain]) -> Gain | None:
-    """Returns the fastest that is faster than the data as written, significantly and by `_WORTH_IT`."""
+def _choose(gains: Sequence[Gain], over: Callable[[Gain, Times], Times]) -> Gain | None:
+    """Returns the fastest that is faster than the data as written, significantly and by `_WORTH_IT`.
+
+    Args:
+      over: returns the gain that counts, of that of an epoch.
+    """
     if not gains:
         return None
     as_written, *others = gains
     faster = significantly_above([by_shared_rounds(gain.by_round, as_written.by_round) for gain in others])
-    better = [gain for gain, is_faster in zip(others, faster, strict=True) if is_faster and is_a_gain(gain.against)]
+    counts = [(gain, over(gain, gain.against)) for gain, is_faster in zip(others, faster, strict=True) if is_faster]
+    better = [(gain, counted) for gain, counted in counts if is_a_gain(counted)]
     if not better:
         return None
-    fastest = max(gain.against[0] for gain in better)
-    near = [gain for gain in better if gain.against[0] * _SIMPLER_RATIO >= fastest]
-    return min(near, key=lambda gain: (len(gain.contender.remedies), -gain.against[0]))
+    fastest = max(ratio for _, (ratio, _) in better)
+    near = [(gain, ratio) for gain, (ratio, _) in better if ratio * _SIMPLER_RATIO >= fastest]
+    return min(near, key=lambda one: (len(one[0].contender.remedies), -one[1]))[0]
 
 
-def _whole_ratio(contender: Contender, trial: Trial, beyond: Beyond, rate: float, as_written: float) -> float | None:
-    """Returns the gain over the whole script, whose first epoch fills what the others find."""
+def _first_ratio(contender: Contender, trial: Trial, beyond: Beyond, as_written: float) -> float | None:
+    """Returns the time of a first epoch that fills what the others find, over that of an epoch as written."""
     warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
-    if not warms_up or contender.first is None or not trial.epochs:
+    if not warms_up or contender.first is None:
         return None
-    first_s = _whole_s_per_image(contender.first, trial, beyond)
-    return trial.epochs / as_written / (first_s + (trial.epochs - 1) / rate)
+    return _whole_s_per_image(contender.first, trial, beyond) * as_written
 
 
 def _rates(samples: Sequence[Sample], trial: Trial, beyond: Beyond) -> dict[int, float]:

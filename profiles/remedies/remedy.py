@@ -79,9 +79,11 @@ class Untried:
     """A remedy that is not measured, and why.
 
     Attributes:
-      name: of the remedy.
+      name: of the remedy; "all" where none was measured.
       reason: why, and where something can be done about it, what.
+      budget_s: the seconds of `--budget` with which it would be measured; None where the budget is not the reason.
     """
 
     name: str
     reason: str
+    budget_s: int | None = None

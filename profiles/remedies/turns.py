@@ -230,8 +230,9 @@ class Turns:
             return True
         left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
         for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
-        reason = f"{self._length(names)} batches {takes}; --budget {math.ceil(for_all_s)} would do"
-        self._drop(" + ".join(names), reason)
+        budget_s = math.ceil(for_all_s)
+        reason = f"{self._length(names)} batches {takes}; --budget {budget_s} would do"
+        self._dropped.append(Untried(name=" + ".join(names), reason=reason, budget_s=budget_s))
         return False
 
     def _hold_to_promise(self, names: tuple[str, ...]) -> None:

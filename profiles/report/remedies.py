@@ -48,17 +48,58 @@ def gain_rows(trial: Trial) -> list[tuple[str, ...]]:
 
 def faster_line(trial: Trial, chosen: Gain) -> Line:
     """Returns what the chosen remedies gained and need, with the code."""
-    ratio, interval = chosen.best
+    ratio, interval = chosen.in_script
     needs = needs_text(trial, chosen)
-    whole = ""
-    if chosen.whole_ratio is not None:
-        whole = f"; over the script's {trial.epochs} epochs {chosen.whole_ratio:.2f}x"
+    over, later = _whole_texts(chosen)
     return Line(
         label="FASTER",
-        text=f"{ratio:.2f}x ({range_text(interval)}) with {chosen.name}, measured on your own data and "
-        f"model{whole}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
+        text=f"{ratio:.2f}x ({range_text(interval)}){over} with {chosen.name}, measured on your own data and "
+        f"model{later}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
         code=trial.lines_of(chosen.contender),
     )
+
+
+def _whole_texts(gain: Gain) -> tuple[str, str]:
+    """Returns (of which epochs a gain is told, what it is in the others), where its first epoch is unlike those."""
+    if gain.first_ratio is None:
+        return "", ""
+    if gain.epochs is None:
+        return "", "; its first epoch fills the cache"
+    epochs = "only epoch" if gain.epochs == 1 else f"{gain.epochs} epochs"
+    return f" over the script's {epochs}", f"; {gain.best[0]:.2f}x in a long training"
+
+
+def longer_line(trial: Trial, words: str | None) -> Line | None:
+    """Returns what a long training gains more with than with what is chosen for the epochs of the script."""
+    gain = gains_of(trial).for_long
+    if gain is None:
+        return None
+    ratio, interval = gain.best
+    names = ",".join(gain.contender.remedies)
+    return Line(
+        label="LONGER",
+        text=f"in a long training, {ratio:.2f}x ({range_text(interval)}) with {gain.name}:",
+        code=trial.lines_of(gain.contender) if words is None else (f"unstall profile --apply={names} {words}",),
+    )
+
+
+def tried_lines(trial: Trial) -> tuple[Line, ...]:
+    """Returns what was tried apart from the chosen remedies, with its gain, and what was not tried, with the reason."""
+    gains = gains_of(trial)
+    chosen = gains.chosen
+    others = sorted((gain for gain in gains.all[1:] if gain is not chosen), key=lambda gain: -gain.best[0])
+    lines = []
+    if others:
+        told = ", ".join(f"{gain.name} {gain.best[0]:.2f}x ({range_text(gain.best[1])})" for gain in others)
+        why = "" if chosen is not None else f": none is shown to gain {100 * EQUAL_RATIO:g}% or more"
+        lines.append(Line(label="TRIED", text=f"{told}{why}."))
+    reasons: dict[str, list[str]] = {}
+    for one in trial.untried:
+        reasons.setdefault(one.reason.rstrip("."), []).append(one.name)
+    for reason, names in reasons.items():
+        who = "" if names == ["all"] else f"{', '.join(names)}: "
+        lines.append(Line(label="NOT TRIED", text=f"{who}{reason}."))
+    return tuple(lines)
 
 
 def needs_text(trial: Trial, gain: Gain) -> str:
@@ -82,15 +123,10 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
         lines.append(scope)
     chosen = gains.chosen
     if chosen is not None:
-        ratio, interval = chosen.best
+        ratio, interval = chosen.in_script
         again = "; measured again" if chosen.again else ""
-        whole = ""
-        if chosen.whole_ratio is not None:
-            whole = (
-                f", once its first epoch has filled the cache; over the script's {trial.epochs} epochs "
-                f"{chosen.whole_ratio:.2f} times"
-            )
-        lines.append(f"(*) {ratio:.2f} times as fast ({range_text(interval)}{again}){whole}: {chosen.name}.")
+        over, later = _whole_texts(chosen)
+        lines.append(f"(*) {ratio:.2f} times as fast ({range_text(interval)}{again}){over}{later}: {chosen.name}.")
     elif len(trial.contenders) > 1:
         lines.append(
             "Nothing that was tried is significantly faster than the data as written, "
@@ -195,6 +231,7 @@ def trial_copies(trial: Trial) -> dict[str, Any]:
     gains = gains_of(trial)
     return {
         "chosen": gains.chosen and gains.chosen.name,
+        "for_long": gains.for_long and gains.for_long.name,
         "remedies": [
             {
                 "name": gain.name,
@@ -202,7 +239,7 @@ def trial_copies(trial: Trial) -> dict[str, Any]:
                 "ratio": gain.best[0],
                 "ci95": None if gain.best[1] is None else list(gain.best[1]),
                 "measured_again": gain.again is not None,
-                "whole_ratio": gain.whole_ratio,
+                "in_script": {"ratio": gain.in_script[0], "ci95": gain.in_script[1] and list(gain.in_script[1])},
                 "effect": gain.effect,
                 "images_per_sec": gain.rate,
             }

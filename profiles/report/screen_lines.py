@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.screen import Line
+from unstall.profiles.results import bound_of
 from unstall.profiles.results.evidence import Finding
 from unstall.profiles.results.parts import Parts
 from unstall.profiles.results.result import Result
@@ -54,6 +55,9 @@ def verdict_line(verdict: Verdict, who: str) -> Line:
     """Returns what limits the rate: the share of loading, and what it is made of."""
     result = verdict.result
     attribution = result.attribution
+    if is_short(result) and bound_of(result.first_batch_ratio) == "input":
+        text = f"at least {result.first_batch_ratio:.0%} of an epoch{who} is loading: the wait for its first batch."
+        return Line(label=_LABELS["input"], text=text)
     if is_short(result):
         flag = next(flag for flag in result.flags if flag.startswith("short"))
         return Line(label="NO VERDICT", text=f"{flag.partition(': ')[2]}.")

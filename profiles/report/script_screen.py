@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from unstall.profiles.remedies import Trial, gains_of
 from unstall.profiles.report.document import LeftOut
-from unstall.profiles.report.remedies import faster_line
+from unstall.profiles.report.remedies import faster_line, longer_line, tried_lines
 from unstall.profiles.report.screen import Bar, Line, Picture, Screen
 from unstall.profiles.report.screen_lines import (
     SIGNS,
@@ -126,43 +126,47 @@ def _of_fit(finding: Finding) -> bool:
 
 
 def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
-    """Returns the remedy that helped, its code, and how it is put in place; else what may help."""
-    bound = verdict.result.attribution.bound
+    """Returns the remedy that helped with its code, what else was tried, and what to do next."""
     chosen = None if trial is None else gains_of(trial).chosen
+    tried = () if trial is None else tried_lines(trial)
+    longer = None if trial is None else longer_line(trial, words)
+    tried = tried if longer is None else (longer, *tried)
     if trial is not None and chosen is not None:
         faster = faster_line(trial, chosen)
         if words is None:
-            return (faster,)
+            return (faster, *tried)
         names = ",".join(chosen.contender.remedies)
         return (
             faster,
+            *tried,
             Line(
                 label="NEXT",
                 text="edit these lines, or see first what they bring:",
                 code=(f"unstall profile --apply={names} {words}",),
             ),
         )
-    if bound == "compute":
+    return (*tried, *_what_may_help(verdict, trial, words))
+
+
+def _what_may_help(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
+    """Returns what to do where no remedy was found."""
+    result = verdict.result
+    budget_s = max((one.budget_s or 0 for one in trial.untried), default=0) if trial is not None else 0
+    if budget_s and words is not None:
+        code = f"unstall profile --budget {budget_s} {words}"
+        return (Line(label="NEXT", text="give the remedies that were not tried their time:", code=(code,)),)
+    if result.attribution.bound == "compute":
         return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
-    if bound == "uncertain" or is_short(verdict.result):
-        return (Line(label="NEXT", text="the same again when the machine is quiet, or for more epochs."),)
-    said = "" if trial is None else _tried(trial)
+    if result.attribution.bound == "uncertain" or is_short(result):
+        quiet = any(flag.startswith(("disturbed", "drift")) for flag in result.flags)
+        return (
+            Line(label="NEXT", text=f"the same again {'when the machine is quiet' if quiet else 'for more epochs'}."),
+        )
     advice = next((finding for finding in verdict.findings if finding.advice is not None), None)
-    if advice is not None and advice.advice is not None:
-        said += f"{advice.advice[0].upper()}{advice.advice[1:]}: {advice.gain.text() if advice.gain else ''}."
-    return (Line(label="NEXT", text=said),) if said else ()
-
-
-def _tried(trial: Trial) -> str:
-    """Says which remedies were tried in vain; if none were, why the first was not."""
-    if names := [gain.name for gain in gains_of(trial).all[1:]]:
-        return f"tried, and not faster: {', '.join(names)}. "
-    if not trial.untried:
-        return ""
-    first, *others = trial.untried
-    name = "" if first.name == "all" else f"{first.name}: "
-    more = f" ({len(others)} more not tried: see the report)" if others else ""
-    return f"no remedy was tried: {name}{first.reason.rstrip('.')}{more}. "
+    if advice is None or advice.advice is None:
+        return ()
+    text = f"{advice.advice[0].upper()}{advice.advice[1:]}: {advice.gain.text() if advice.gain else ''}."
+    return (Line(label="NEXT", text=text),)
 
 
 def _migration(verdict: Verdict, words: str | None) -> tuple[Line, ...]:

@@ -87,6 +87,12 @@ class Result:
         return min(max(cpu_us / 1e6 * self.epoch_images_per_sec, held_up), max(shares.compute, 0.0))
 
     @property
+    def first_batch_ratio(self) -> float:
+        """The part of the epochs before their first batch, which is known however few steps they have."""
+        explained = self.explained
+        return sum(sum(sample.first_batch_ns) for sample in explained) / sum(sample.epoch_ns for sample in explained)
+
+    @property
     def explained(self) -> list[Sample]:
         """The samples that the result is about, `train` or `cold`; without unfinished epochs if others are whole."""
         return whole_samples(self.of(self.subject.explained))

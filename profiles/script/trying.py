@@ -50,7 +50,7 @@ class Held(Protocol):
 
 
 def needs_of(attribution: Attribution, *, frozen: bool) -> tuple[Need, ...]:
-    """Returns what a `fit` or loop loses to loading, the most first; empty where loading costs little.
+    """Returns what a `fit` or loop loses to loading, the most first; empty where loading costs little for certain.
 
     A cache behind random operations comes before all, because it spoils what the model learns.
 
@@ -59,7 +59,7 @@ def needs_of(attribution: Attribution, *, frozen: bool) -> tuple[Need, ...]:
       frozen: whether random operations stand before a cache.
     """
     first: tuple[Need, ...] = ("drawn once",) if frozen else ()
-    if bound_of(attribution.loading_ratio) == "compute":
+    if bound_of(attribution.loading_range[1]) == "compute":
         return first
     shares = attribution.shares.map(lambda _, share: share or 0.0)
     parts: dict[Need, float] = {
@@ -105,8 +105,8 @@ def with_trial(
     frozen = bool(result.subject.frozen_by_cache)
     needs = NEEDS if only else needs_of(result.attribution, frozen=frozen)
     if not needs:
-        loading = max(result.attribution.loading_ratio, 0.0)
-        reason = f"loading is {loading:.0%} of an epoch, and no data could make it much faster"
+        most = max(result.attribution.loading_range[1], 0.0)
+        reason = f"loading is at most {most:.0%} of an epoch, and no data could make it much faster"
         yield _with(document, held.name, Trial(untried=(Untried(name="all", reason=reason),), ended=True))
         return
     begins(budget_s + GRACE_S)

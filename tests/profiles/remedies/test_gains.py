@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import a_sample, a_trial, samples_at
 from unstall.profiles.remedies import AS_WRITTEN, Trial, gains_of
-from unstall.profiles.report.remedies import gain_rows, trial_sentences
+from unstall.profiles.report.remedies import gain_rows, longer_line, trial_sentences
 
 # Four rounds in which "b" is twice as fast.
 TWICE = {AS_WRITTEN: samples_at(*[100.0] * 4), "b": samples_at(*[200.0] * 4)}
@@ -97,9 +97,54 @@ def test_the_first_epoch_of_a_cache_counts_once_over_the_whole_script():
         contenders=(as_written, replace(cached, first=samples_at(80.0)[0])),
     )
     # Five epochs of 1/100 s an image, against one of 1/80 and four of 1/200.
-    assert gains_of(trial).all[1].whole_ratio == pytest.approx(0.05 / (1 / 80 + 4 / 200))
-    assert any("over the script's 5 epochs 1.54 times" in line for line in trial_sentences(trial))
-    assert gains_of(replace(trial, epochs=None)).all[1].whole_ratio is None
+    ratio, interval = gains_of(trial).all[1].in_script
+    assert (ratio, interval) == (pytest.approx(0.05 / (1 / 80 + 4 / 200)), pytest.approx((ratio, ratio)))
+    line = "(*) 1.54 times as fast (1.54 to 1.54) over the script's 5 epochs; 2.00x in a long training: b."
+    assert line in trial_sentences(trial)
+    unknown = gains_of(replace(trial, epochs=None)).all[1]
+    assert unknown.in_script == unknown.best
+
+
+def of_a_script(epochs: int | None, **steady: float) -> Trial:
+    """Returns a trial of a cache and of a pool of threads; alone, the cache fills as slowly as the data are read."""
+    rates = {AS_WRITTEN: 100.0, **{name.replace("_", " + "): rate for name, rate in steady.items()}}
+    trial = a_trial({name: samples_at(*[rate] * 4) for name, rate in rates.items()}, epochs=epochs)
+    return replace(
+        trial,
+        remedies=tuple(replace(one, warms_up=one.name == "cache") for one in trial.remedies),
+        contenders=tuple(
+            replace(one, first=samples_at(rates.get("pool", 100.0) if "pool" in one.remedies else 100.0)[0])
+            for one in trial.contenders
+        ),
+    )
+
+
+ALL = {"pool": 1_800.0, "cache": 28_000.0, "cache_pool": 28_000.0}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steady", "chosen", "for_long"),
+    [
+        (3, ALL, "cache + pool", None),  # 3 / (1/18 + 2/280), the others 18 and 3 / (1 + 2/280)
+        (3, {"pool": 1_800.0, "cache": 28_000.0}, "pool", "cache"),
+        (1, ALL, "pool", "cache"),
+        (1, {"cache": 28_000.0}, None, "cache"),
+        (100_000, ALL, "cache", None),  # next to nothing is left of the first epoch
+        (None, ALL, "cache", None),
+    ],
+)
+def test_what_makes_the_epochs_of_the_script_fastest_is_chosen(epochs, steady, chosen, for_long):
+    gains = gains_of(of_a_script(epochs, **steady))
+    assert (gains.chosen and gains.chosen.name, gains.for_long and gains.for_long.name) == (chosen, for_long)
+
+
+def test_the_gain_that_is_promised_is_that_of_the_script():
+    gains = gains_of(of_a_script(3, **ALL))
+    assert gains.chosen.in_script[0] == pytest.approx(3 / (1 / 18 + 2 / 280))
+    longer = longer_line(of_a_script(3, pool=1_800.0, cache=28_000.0), "train.py")
+    assert longer.text == "in a long training, 280.00x (280.00 to 280.00) with cache:"
+    assert longer.code == ("unstall profile --apply=cache train.py",)
+    assert longer_line(of_a_script(3, **ALL), "train.py") is None
 
 
 def test_what_a_contender_does_to_the_data_is_the_most_that_its_remedies_do():

@@ -257,22 +257,64 @@ def test_a_script_is_told_its_remedy_with_place_code_and_what_to_type() -> None:
 def test_a_script_that_nothing_helps_is_told_what_was_tried() -> None:
     trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "cache": samples_at(*[100.0] * 4)})
     text = shown(a_script(a_result("fit 1 (train.py:9)"), trial))
-    assert "FASTER" not in text and "tried, and not faster: cache." in words(text)
+    assert "FASTER" not in text
+    assert "TRIED cache 1.00x (1.00 to 1.00): none is shown to gain 3% or more. " in words(text)
+
+
+def test_what_was_tried_and_not_taken_is_told_with_its_gain() -> None:
+    rates = {AS_WRITTEN: [100.0] * 4, "workers": [99.0, 101.0, 100.0, 102.0], "cache": [200.0] * 4}
+    trial = a_trial({name: samples_at(*some) for name, some in rates.items()})
+    untried = tuple(Untried(name=name, reason="a reason") for name in ("pool", "repeat"))
+    text = words(shown(a_script(a_result("fit 1 (train.py:9)"), replace(trial, untried=untried)), "train.py"))
+    faster, tried, others = text.partition("FASTER 2.00x")[2].partition("TRIED workers 1.00x (0.98 to 1.03). ")
+    assert tried and "with cache" in faster
+    assert others.startswith("NOT TRIED pool, repeat: a reason. NEXT edit these lines")
 
 
 @pytest.mark.parametrize(
     ("untried", "line"),
     [
-        ((Untried(name="all", reason="it failed."),), "NEXT no remedy was tried: it failed. "),
+        ((Untried(name="all", reason="it failed."),), "NOT TRIED it failed. "),
         (
-            (Untried(name="cache", reason="--budget 30 would do"), Untried(name="workers", reason="the same")),
-            "NEXT no remedy was tried: cache: --budget 30 would do (1 more not tried: see the report). ",
+            (
+                Untried(name="cache", reason="--budget 30 would do", budget_s=30),
+                Untried(name="workers", reason="the same", budget_s=45),
+            ),
+            "NOT TRIED cache: --budget 30 would do. NOT TRIED workers: the same. NEXT give the remedies that were not "
+            "tried their time: unstall profile --budget 45 train.py --fast",
         ),
     ],
 )
 def test_a_script_for_which_no_remedy_was_tried_is_told_why(untried: tuple[Untried, ...], line: str) -> None:
     trial = replace(a_trial({AS_WRITTEN: samples_at(*[100.0] * 4)}), untried=untried)
-    assert line in words(shown(a_script(a_result("fit 1 (train.py:9)"), trial)))
+    assert line in words(shown(a_script(a_result("fit 1 (train.py:9)"), trial), "train.py --fast"))
+
+
+@pytest.mark.parametrize(
+    ("canary_ns", "told"), [(10**8, "when the machine is quiet"), (5 * 10**6, "for more epochs")], ids=["busy", "quiet"]
+)
+def test_a_quiet_machine_is_asked_for_only_where_it_was_not(canary_ns: int, told: str) -> None:
+    epochs = [replace(one, canary_ns=canary_ns if one.round else 5 * 10**6) for one in rounds_of("train", 10, 13, 16)]
+    result = a_result("fit 1 (train.py:9)", train=epochs, resident_ms=10)
+    assert result.attribution.bound == "uncertain"
+    assert words(shown(a_script(result), "train.py")).rstrip().endswith(f"NEXT the same again {told}.")
+
+
+@pytest.mark.parametrize(("first_ms", "label"), [(900, "INPUT-BOUND"), (10, "NO VERDICT")])
+def test_epochs_of_few_steps_have_a_verdict_where_they_wait_for_their_first_batch(first_ms: int, label: str) -> None:
+    epochs = [
+        replace(
+            one,
+            step_ns=one.step_ns[:3],
+            first_batch_ns=(first_ms * 10**6,),
+            epoch_ns=10**9,
+            epochs=1,
+        )
+        for one in rounds_of("train", 10, 10, 10, wait_ms=6)
+    ]
+    text = words(shown(a_script(a_result("fit 1 (train.py:9)", train=epochs))))
+    assert f"{label} " in text
+    assert ("at least 90% of an epoch is loading: the wait for its first batch" in text) is (label == "INPUT-BOUND")
 
 
 def test_names_are_never_broken_inside_and_commands_never_wrapped() -> None:
