@@ -76,16 +76,16 @@ GROUPS = {
             "how loading grows with files, cores, batch size and image size",
         ),
         "peers": (
-            "benchmarks.peers.__main__:main",
+            "benchmarks.evidence.peers.__main__:main",
             "other libraries' loaders at the same work as ours, and decoding alone, in one run",
         ),
         "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
         "augmentation": (
-            "benchmarks.augmentation.__main__:main",
+            "benchmarks.evidence.augmentation.__main__:main",
             "what each augmentation costs, by library and place, with pictures",
         ),
         "scripts": (
-            "benchmarks.scripts.__main__:main",
+            "benchmarks.evidence.scripts.__main__:main",
             "a folder of training scripts: what is said of each, and what following it gains",
         ),
         "scaleout": (

@@ -18,15 +18,6 @@ from unstall.benchmarks.accuracy.plan import Run
 from unstall.benchmarks.accuracy.report import AccuracyDocument
 from unstall.benchmarks.accuracy.samples import EndedRun, ScriptCount, TestedPass, Trained
 from unstall.benchmarks.accuracy.samples import Measurements as AccuracyMeasurements
-from unstall.benchmarks.augmentation.libraries import LIBRARIES
-from unstall.benchmarks.augmentation.libraries import Subject as AugmentationSubject
-from unstall.benchmarks.augmentation.measure import png_of
-from unstall.benchmarks.augmentation.operations import OPERATIONS
-from unstall.benchmarks.augmentation.plan import Asked as AugmentationAsked
-from unstall.benchmarks.augmentation.results import AugmentationDocument
-from unstall.benchmarks.augmentation.samples import MeasuredAugmentation
-from unstall.benchmarks.augmentation.samples import Measurements as AugmentationMeasurements
-from unstall.benchmarks.augmentation.samples import Sample as AugmentationSample
 from unstall.benchmarks.capacity.plan import Asked as CapacityAsked
 from unstall.benchmarks.capacity.results import CapacityDocument
 from unstall.benchmarks.capacity.samples import Measurements as CapacityMeasurements
@@ -48,18 +39,33 @@ from unstall.benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import DoctorDocument
 from unstall.benchmarks.doctor.results import Examination, ExaminedFile, Finding
+from unstall.benchmarks.evidence.augmentation.libraries import LIBRARIES
+from unstall.benchmarks.evidence.augmentation.libraries import Subject as AugmentationSubject
+from unstall.benchmarks.evidence.augmentation.measure import png_of
+from unstall.benchmarks.evidence.augmentation.operations import OPERATIONS
+from unstall.benchmarks.evidence.augmentation.plan import Asked as AugmentationAsked
+from unstall.benchmarks.evidence.augmentation.results import AugmentationDocument
+from unstall.benchmarks.evidence.augmentation.samples import MeasuredAugmentation
+from unstall.benchmarks.evidence.augmentation.samples import Measurements as AugmentationMeasurements
+from unstall.benchmarks.evidence.augmentation.samples import Sample as AugmentationSample
+from unstall.benchmarks.evidence.peers.catalogue import Peer
+from unstall.benchmarks.evidence.peers.plan import Asked as PeersAsked
+from unstall.benchmarks.evidence.peers.results import PeersDocument
+from unstall.benchmarks.evidence.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
+from unstall.benchmarks.evidence.peers.samples import Measurements as PeersMeasurements
+from unstall.benchmarks.evidence.peers.samples import Sample as PeerSample
+from unstall.benchmarks.evidence.scripts.plan import Asked as ScriptsAsked
+from unstall.benchmarks.evidence.scripts.plan import Script
+from unstall.benchmarks.evidence.scripts.results import ScriptsDocument
+from unstall.benchmarks.evidence.scripts.samples import Advice as ScriptAdvice
+from unstall.benchmarks.evidence.scripts.samples import Samples as ScriptsSamples
+from unstall.benchmarks.evidence.scripts.samples import ScriptRun, ScriptSamples, Tried
 from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
 from unstall.benchmarks.gate.results import CheckDocument as GateCheckDocument
 from unstall.benchmarks.gate.results import ComparisonsDocument, baseline_of
 from unstall.benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
 from unstall.benchmarks.gate.samples import CheckSamples as GateCheckSamples
 from unstall.benchmarks.gate.samples import Measurement as GateMeasurement
-from unstall.benchmarks.peers.catalogue import Peer
-from unstall.benchmarks.peers.plan import Asked as PeersAsked
-from unstall.benchmarks.peers.results import PeersDocument
-from unstall.benchmarks.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
-from unstall.benchmarks.peers.samples import Measurements as PeersMeasurements
-from unstall.benchmarks.peers.samples import Sample as PeerSample
 from unstall.benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
 from unstall.benchmarks.scaleout.check.plan import CheckedPool
 from unstall.benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
@@ -74,12 +80,6 @@ from unstall.benchmarks.scaling.plan import Asked as ScalingAsked
 from unstall.benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
 from unstall.benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from unstall.benchmarks.scaling.report import ScalingDocument
-from unstall.benchmarks.scripts.plan import Asked as ScriptsAsked
-from unstall.benchmarks.scripts.plan import Script
-from unstall.benchmarks.scripts.results import ScriptsDocument
-from unstall.benchmarks.scripts.samples import Advice as ScriptAdvice
-from unstall.benchmarks.scripts.samples import Samples as ScriptsSamples
-from unstall.benchmarks.scripts.samples import ScriptRun, ScriptSamples, Tried
 from unstall.benchmarks.service.faults.plan import OURS, FaultsAsked
 from unstall.benchmarks.service.faults.plan import Case as FaultCase
 from unstall.benchmarks.service.faults.results import FaultsDocument

@@ -509,7 +509,11 @@ def test_a_framework_that_is_loaded_is_seen():
 
 
 LIGHT = (
-    *(name for name, path in MODULES.items() if path.name == "__init__.py" and name != "benchmarks.peers.loaders"),
+    *(
+        name
+        for name, path in MODULES.items()
+        if path.name == "__init__.py" and name != "benchmarks.evidence.peers.loaders"
+    ),
     "profiles.pytest_plugin",
     "profiles.script.run",
     "profiles.__main__",

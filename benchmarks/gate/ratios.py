@@ -14,7 +14,7 @@ from unstall.profiles.devices import CPU
 from unstall.profiles.provenance import usable_threads
 
 if TYPE_CHECKING:
-    from unstall.benchmarks.peers.loaders.parts import Shares
+    from unstall.benchmarks.evidence.peers.loaders.parts import Shares
 
 _PHOTOS = "generated:512"
 
@@ -66,7 +66,7 @@ def decode_alone() -> int:
 
 @functools.cache
 def _decoding() -> tuple[Shares, int]:
-    from unstall.benchmarks.peers.loaders.parts import decoding
+    from unstall.benchmarks.evidence.peers.loaders.parts import decoding
 
     source = open_source(_PHOTOS)
     return decoding(source, threads=usable_threads()), source.images

@@ -113,7 +113,7 @@ COMMANDS = {
         "1500",
     ),
     "doctor": ("benchmarks.doctor", "--data", "{photos}", "--out", "{out}"),
-    "generated": ("benchmarks.peers", "--data", "generated:2000", "--peers", "parts", "--out", "{out}"),
+    "generated": ("benchmarks.evidence.peers", "--data", "generated:2000", "--peers", "parts", "--out", "{out}"),
 }
 
 

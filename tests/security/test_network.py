@@ -82,7 +82,7 @@ def test_a_script_that_was_written_for_albumentations_asks_for_none(photos, tmp_
 RUNS = {
     "doctor": ["benchmarks.doctor", "--data", "PHOTOS", "--out", "out"],
     "pipeline": ["benchmarks.pipeline", "--variants", "generator,py-dataset-albumentations,tf-data", "--rounds", "1"],
-    "augmentation": ["benchmarks.augmentation", "--operations", "flip", "--rounds", "1", "--image-size", "32"],
+    "augmentation": ["benchmarks.evidence.augmentation", "--operations", "flip", "--rounds", "1", "--image-size", "32"],
     "materialize": ["unstall", "materialize", "--data", "PHOTOS", "--out", "copy", "--as", "raw"],
     "photos": ["benchmarks.truth", "--only", "photos", "--data", "PHOTOS", "--rounds", "1"],
     "tune": ["benchmarks.tune", "--budget", "5"],

@@ -73,7 +73,6 @@ from tests.builders import scaling_rows_of as rows_of
 from tests.checks import PAGE_SCRIPT, Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
 from unstall.benchmarks.accuracy.report import KIND as ACCURACY
-from unstall.benchmarks.augmentation.report import KIND as AUGMENTATION
 from unstall.benchmarks.capacity.report import KIND as CAPACITY
 from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from unstall.benchmarks.devices.report import KIND as DEVICES
@@ -81,12 +80,13 @@ from unstall.benchmarks.devices.report import Measurements as DevicesMeasurement
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import KIND as DOCTOR
 from unstall.benchmarks.doctor.results import TROUBLES, Finding
+from unstall.benchmarks.evidence.augmentation.report import KIND as AUGMENTATION
+from unstall.benchmarks.evidence.peers.report import KIND as PEERS
+from unstall.benchmarks.evidence.scripts.report import KIND as SCRIPTS
 from unstall.benchmarks.gate.report import COMPARISONS
-from unstall.benchmarks.peers.report import KIND as PEERS
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
 from unstall.benchmarks.scaling.report import KIND as SCALING
-from unstall.benchmarks.scripts.report import KIND as SCRIPTS
 from unstall.benchmarks.service.faults.report import KIND as SERVICE_FAULTS
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS

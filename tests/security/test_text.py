@@ -57,20 +57,20 @@ from tests.builders import a_scaling_plan as plan
 from tests.builders import an_augmentation_document as an_augmentation
 from tests.builders import scaling_rows_of as rows_of
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
-from unstall.benchmarks.augmentation.report import KIND as AUGMENTATION
 from unstall.benchmarks.capacity.report import KIND as CAPACITY
 from unstall.benchmarks.cli import VERBS
 from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import KIND as DOCTOR
 from unstall.benchmarks.doctor.results import TROUBLES, Finding
+from unstall.benchmarks.evidence.augmentation.report import KIND as AUGMENTATION
+from unstall.benchmarks.evidence.peers.report import KIND as PEERS
 from unstall.benchmarks.gate.report import CHECK as GATE_CHECK
 from unstall.benchmarks.gate.report import COMPARISONS
 from unstall.benchmarks.lab import command
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.serve import one_line
 from unstall.benchmarks.lab.show import show
-from unstall.benchmarks.peers.report import KIND as PEERS
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
 from unstall.benchmarks.scaling.report import KIND as SCALING

@@ -22,9 +22,9 @@ PLAN = SimpleNamespace(data="a copy", against="a copy", skip_list=None)
 @pytest.mark.parametrize(
     "name",
     [
-        "augmentation.measure",
+        "evidence.augmentation.measure",
         "capacity.measure",
-        "peers.measure",
+        "evidence.peers.measure",
         "scaleout.measure",
         "scaleout.check.measure",
         "scaling.measure",

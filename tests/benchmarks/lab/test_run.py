@@ -63,21 +63,21 @@ from tests.builders import (
 )
 from tests.checks import Page, kind_of
 from unstall.benchmarks.accuracy.__main__ import COMMAND as ACCURACY
-from unstall.benchmarks.augmentation.__main__ import COMMAND as AUGMENTATION
 from unstall.benchmarks.capacity.__main__ import COMMAND as CAPACITY
 from unstall.benchmarks.devices.__main__ import COMMAND as DEVICES
 from unstall.benchmarks.devices.__main__ import INFERENCE
+from unstall.benchmarks.evidence.augmentation.__main__ import COMMAND as AUGMENTATION
+from unstall.benchmarks.evidence.peers.__main__ import COMMAND as PEERS
+from unstall.benchmarks.evidence.scripts.__main__ import COMMAND as SCRIPTS
 from unstall.benchmarks.gate.__main__ import CHECK as GATE_CHECK
 from unstall.benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
 from unstall.benchmarks.lab import command as lab_command
 from unstall.benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from unstall.benchmarks.lab.options import UserError
-from unstall.benchmarks.peers.__main__ import COMMAND as PEERS
 from unstall.benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from unstall.benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
 from unstall.benchmarks.scaling.__main__ import COMMAND as SCALING
-from unstall.benchmarks.scripts.__main__ import COMMAND as SCRIPTS
 from unstall.benchmarks.service.__main__ import FAULTS, LOCAL
 from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
 from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
