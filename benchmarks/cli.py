@@ -75,19 +75,7 @@ GROUPS = {
             "benchmarks.scaling.__main__:main",
             "how loading grows with files, cores, batch size and image size",
         ),
-        "peers": (
-            "benchmarks.evidence.peers.__main__:main",
-            "other libraries' loaders at the same work as ours, and decoding alone, in one run",
-        ),
         "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
-        "augmentation": (
-            "benchmarks.evidence.augmentation.__main__:main",
-            "what each augmentation costs, by library and place, with pictures",
-        ),
-        "scripts": (
-            "benchmarks.evidence.scripts.__main__:main",
-            "a folder of training scripts: what is said of each, and what following it gains",
-        ),
         "scaleout": (
             "benchmarks.scaleout.__main__:main",
             "would workers on other hosts pay, how many, and where to cut the pipeline",
@@ -100,7 +88,11 @@ GROUPS = {
 }
 VERBS = {verb: said for verbs in GROUPS.values() for verb, said in verbs.items()}
 # Verbs of earlier versions, and what answers instead: the end of a sentence that begins with "unstall VERB is gone: ".
-GONE: dict[str, str] = {}
+GONE: dict[str, str] = {
+    "peers": "in a checkout, python -m benchmarks.evidence.peers measures it.",
+    "scripts": "in a checkout, python -m benchmarks.evidence.scripts measures it.",
+    "augmentation": "in a checkout, python -m benchmarks.evidence.augmentation measures it.",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

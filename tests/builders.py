@@ -39,27 +39,6 @@ from unstall.benchmarks.devices.samples import CaseFacts, Epoch, MeasuredCase
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import DoctorDocument
 from unstall.benchmarks.doctor.results import Examination, ExaminedFile, Finding
-from unstall.benchmarks.evidence.augmentation.libraries import LIBRARIES
-from unstall.benchmarks.evidence.augmentation.libraries import Subject as AugmentationSubject
-from unstall.benchmarks.evidence.augmentation.measure import png_of
-from unstall.benchmarks.evidence.augmentation.operations import OPERATIONS
-from unstall.benchmarks.evidence.augmentation.plan import Asked as AugmentationAsked
-from unstall.benchmarks.evidence.augmentation.results import AugmentationDocument
-from unstall.benchmarks.evidence.augmentation.samples import MeasuredAugmentation
-from unstall.benchmarks.evidence.augmentation.samples import Measurements as AugmentationMeasurements
-from unstall.benchmarks.evidence.augmentation.samples import Sample as AugmentationSample
-from unstall.benchmarks.evidence.peers.catalogue import Peer
-from unstall.benchmarks.evidence.peers.plan import Asked as PeersAsked
-from unstall.benchmarks.evidence.peers.results import PeersDocument
-from unstall.benchmarks.evidence.peers.samples import Identity, MeasuredPeer, MeasuredWork, Survey
-from unstall.benchmarks.evidence.peers.samples import Measurements as PeersMeasurements
-from unstall.benchmarks.evidence.peers.samples import Sample as PeerSample
-from unstall.benchmarks.evidence.scripts.plan import Asked as ScriptsAsked
-from unstall.benchmarks.evidence.scripts.plan import Script
-from unstall.benchmarks.evidence.scripts.results import ScriptsDocument
-from unstall.benchmarks.evidence.scripts.samples import Advice as ScriptAdvice
-from unstall.benchmarks.evidence.scripts.samples import Samples as ScriptsSamples
-from unstall.benchmarks.evidence.scripts.samples import ScriptRun, ScriptSamples, Tried
 from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
 from unstall.benchmarks.gate.results import CheckDocument as GateCheckDocument
 from unstall.benchmarks.gate.results import ComparisonsDocument, baseline_of
@@ -338,56 +317,6 @@ def an_accuracy_document(plan: AccuracyAsked, trained: Mapping[Run, Trained], **
             runs=tuple(EndedRun(run=run, trained=ended) for run, ended in trained.items()),
         ),
         **({"dataset": {"train": photos | {"images": 32}, "test": photos | {"images": 8}}} | changes),
-    )
-
-
-def an_augmentation_subject(
-    operation: str = "shear", library: str = "opencv", placement: str = "batch"
-) -> AugmentationSubject:
-    return AugmentationSubject(operation=operation, library=library, placement=placement)
-
-
-def an_augmentation_sample(
-    *, round_: int = 0, cores: int = 1, wall_ms: float = 10.0, cpu_ms: float = 10.0, others_ms: float = 0.0
-) -> AugmentationSample:
-    return AugmentationSample(
-        round=round_,
-        cores=cores,
-        images=100,
-        wall_ns=int(wall_ms * 1e6),
-        cpu_ns=int(cpu_ms * 1e6),
-        others_cpu_ns=int(others_ms * 1e6),
-    )
-
-
-A_PICTURE = png_of(np.zeros((4, 4, 3), np.uint8))
-
-
-def a_measured_augmentation(subject: AugmentationSubject | None = None, **changes: object) -> MeasuredAugmentation:
-    values = {
-        "subject": subject or an_augmentation_subject(),
-        "graph_loop": None,
-        "peak_memory_bytes": 12_345_678,
-        "difference_levels": 0.25,
-        "picture": A_PICTURE,
-        "samples": (an_augmentation_sample(), an_augmentation_sample(cores=2, cpu_ms=18.0)),
-    }
-    return MeasuredAugmentation(**{**values, **changes})
-
-
-def an_augmentation_document(*measured: MeasuredAugmentation, **changes: Any) -> AugmentationDocument:
-    """Returns the document of all operations and libraries, of which these subjects were measured."""
-    asked = AugmentationAsked(
-        operations=tuple(OPERATIONS),
-        libraries=tuple(LIBRARIES),
-        image_size=64,
-        batch_size=32,
-        rounds=5,
-        cores=2,
-        data="photos",
-    )
-    return _document_of(
-        "augmentation", asked, AugmentationMeasurements(original=A_PICTURE, subjects=measured), **changes
     )
 
 
@@ -732,54 +661,6 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
     )
 
 
-def a_survey(**changes: Any) -> Survey:
-    """Returns the survey of one epoch of a peer: what its batches contained."""
-    values: dict[str, Any] = {
-        "first_batch_s": 0.25,
-        "images": 64,
-        "dtype": "float32",
-        "shape": (64, 64, 3),
-        "full_batches": True,
-        "range": (0.0, 1.0),
-        "mean": (0.5, 0.45, 0.4),
-        "std": (0.25, 0.25, 0.25),
-        "labels": {"0": 32, "1": 32},
-        "class_means": {"0": 0.45, "1": 0.45},
-    }
-    return Survey(**(values | changes))
-
-
-def an_identity(**changes: Any) -> Identity:
-    """Returns how the order and the draws of two epochs of a peer differed, which numbered images show."""
-    values: dict[str, Any] = {"images": 64, "once": True, "served": 128, "distinct": 64, "shuffled": True}
-    return Identity(**(values | {"changed_ratio": 1.0, "flipped_ratio": 0.5, "pairing": 0.98} | changes))
-
-
-def a_peer(name: str, **changes: Any) -> Peer:
-    values: dict[str, Any] = {"module": "m", "functions": {"cold": "f"}, "packages": ("p",)}
-    values["renditions"] = {"cold": "full decode, bilinear"}
-    return Peer(name=name, **(values | changes))
-
-
-def a_measured_peer(name: str, rates: Sequence[float], **changes: Any) -> MeasuredPeer:
-    """Returns a peer that did the same work, at these images/sec in rounds 0, 1, and so on."""
-    values: dict[str, Any] = {
-        "versions": {"p": "1.2"},
-        "workers": "auto",
-        "trials": {"auto": 1000.0},
-        "survey": a_survey(),
-        "identity": an_identity(),
-        "differences": {"full decode, bilinear": (0.2, 0.3, 0.4)},
-        "samples": tuple(
-            PeerSample(
-                round=number, epochs=1, images=1000, batches=32, wall_ns=round(1e12 / rate), first_batch_ns=1_000_000
-            )
-            for number, rate in enumerate(rates)
-        ),
-    }
-    return MeasuredPeer(peer=name, **(values | changes))
-
-
 # Pairs of runs of the same code that TraceML compared: each of its answers once.
 TRACEML_PAIRS = Group(
     name="pairs",
@@ -1105,27 +986,6 @@ def a_faults_document(*samples: FaultSample, **changes: Any) -> FaultsDocument:
     )
 
 
-def a_peers_document(*measured: MeasuredPeer, peers: Sequence[Peer] = (), **changes: Any) -> PeersDocument:
-    """Returns the document of a run of the cold work.
-
-    Args:
-      peers: the peers that are to differ from what `a_peer` returns for their name.
-    """
-    named = {peer.name: peer for peer in peers}
-    asked = PeersAsked(
-        works=("cold",),
-        peers=tuple(named.get(measured_peer.peer, a_peer(measured_peer.peer)) for measured_peer in measured),
-        rounds=3,
-        workers=(),
-        cores=2,
-        prepared_images=10_000,
-        other_pythons=(),
-        data="photos",
-    )
-    work = MeasuredWork(work="cold", images=1600, reference=a_survey(), peers=measured)
-    return _document_of("peers", asked, PeersMeasurements(works=(work,)), **changes)
-
-
 def a_fake_sample(window, round_):
     return Sample(
         window=window,
@@ -1299,55 +1159,6 @@ def an_advice_document(trial: Trial, **changes: Any) -> AdviceDocument:
         trial,
         **({"dataset": None} | changes),
     )
-
-
-def a_scripts_document(
-    epochs_s: Mapping[str, Sequence[Sequence[float]]],
-    *,
-    follows: Sequence[str] = (),
-    tried: Mapping[str, float] | None = None,
-    chosen: str | None = None,
-    printed: Mapping[str, str] | None = None,
-    loading: float = 0.5,
-    most_taken: float | None = -1.0,
-) -> ScriptsDocument:
-    """Returns the document of a folder with one script, "train".
-
-    Args:
-      epochs_s: by how the script ran, the times of its epochs in each run.
-      follows: the remedies that were put in place by hand.
-      tried: the measured gains by remedy; None if the script was not watched, or nothing was said.
-      printed: what the script printed, by how it ran; nothing unless given.
-      loading: the part of an epoch that was said to be loading.
-      most_taken: the most that the loader can take from the steps' cores beside it; None: unknown. -1: `loading` is
-        all.
-    """
-    runs = tuple(
-        ScriptRun(
-            how=how, round=round_, exit_code=0, wall_s=9.0, epochs_s=tuple(times), printed=(printed or {}).get(how, "")
-        )
-        for how, all_times in epochs_s.items()
-        for round_, times in enumerate(all_times)
-    )
-    advice = None
-    if tried is not None:
-        contenders = tuple(
-            Tried(name=name, remedies=tuple(name.split(" + ")), ratio=ratio, interval=None)
-            for name, ratio in tried.items()
-        )
-        advice = ScriptAdvice(
-            loading_ratio=loading,
-            is_least=most_taken != -1.0,
-            most_taken_ratio=None if most_taken == -1.0 else most_taken,
-            sentence="It waits.",
-            tried=contenders,
-            chosen=chosen,
-            untried=(),
-        )
-    script = Script(name="train", environment={}, follows=tuple(follows))
-    scripts = (ScriptSamples(name="train", runs=runs, advice=advice),) if runs else ()
-    asked = ScriptsAsked(scripts=(script,), rounds=2, budget_s=60.0, limit_s=900.0)
-    return _document_of("scripts", asked, ScriptsSamples(scripts=scripts), dataset=None)
 
 
 # Of which follow 1,250 and 2,000 images/sec for the two pipelines of a check, one of which is limited by the model.

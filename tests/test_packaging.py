@@ -26,6 +26,7 @@ pytestmark = pytest.mark.long
 
 FOLDERS = ("unstall", *sorted(OURS))
 BUILT_FROM = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE", *FOLDERS)
+EVIDENCE = PROJECT_ROOT / "benchmarks" / "evidence"
 NO_BYTECODE = shutil.ignore_patterns("__pycache__")
 
 
@@ -140,7 +141,7 @@ def run(words: list[object], *, cwd: Path, code: int = 0) -> str:
     return done.stdout
 
 
-def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel):
+def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests_and_the_evidence(wheel):
     with zipfile.ZipFile(wheel) as file:
         held = {name for name in file.namelist() if ".dist-info/" not in name}
     ours = {
@@ -149,8 +150,9 @@ def test_the_wheel_holds_every_file_of_the_packages_and_none_of_the_tests(wheel)
         ).as_posix()
         for folder in FOLDERS
         for path in (PROJECT_ROOT / folder).rglob("*")
-        if path.is_file() and path.parent.name != "__pycache__"
+        if path.is_file() and path.parent.name != "__pycache__" and not path.is_relative_to(EVIDENCE)
     }
+    assert list(EVIDENCE.glob("*/__main__.py"))
     assert held == {f"unstall/{name}" for name in ours}
     assert {Path(name).suffix for name in ours} == {".py", ".j2", ".js", ".typed"}
 

@@ -52,7 +52,7 @@ def test_every_option_that_it_names_exists(capsys):
 
 
 def test_no_placeholder_is_left_in_it_or_in_the_docs():
-    for path in (PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").glob("*.md"))):
+    for path in (PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
         assert re.findall(r"^[A-Z]{5,}$|TODO|FIXME", text, flags=re.MULTILINE) == [], path.name
 

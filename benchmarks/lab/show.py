@@ -13,7 +13,6 @@ from unstall.profiles.report.measurements import KINDS
 # The kinds of document that `benchmarks` defines, by the command that writes such documents.
 _OURS = {
     "accuracy": "benchmarks.accuracy.report:KIND",
-    "augmentation": "benchmarks.evidence.augmentation.report:KIND",
     "capacity": "benchmarks.capacity.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
     "service local": "benchmarks.service.report:KIND",
@@ -23,11 +22,9 @@ _OURS = {
     "gate check": "benchmarks.gate.report:CHECK",
     "gate compare": "benchmarks.gate.report:COMPARISONS",
     "gate ratios": "benchmarks.gate.report:COMPARISONS",
-    "peers": "benchmarks.evidence.peers.report:KIND",
     "scaleout": "benchmarks.scaleout.report:KIND",
     "scaleout check": "benchmarks.scaleout.check.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",
-    "scripts": "benchmarks.evidence.scripts.report:KIND",
     "trainers": "benchmarks.trainers.report:KIND",
     "truth": "benchmarks.truth.report:KIND",
     "tune --check": "benchmarks.tune.check.report:KIND",

@@ -36,22 +36,17 @@ from tests.builders import (
     a_fewer_bits_document,
     a_hostile_trial,
     a_measured_case,
-    a_measured_peer,
     a_measured_pipeline,
     a_measured_pool,
     a_measured_service,
     a_measured_trainers,
     a_measured_way,
-    a_peer,
-    a_peers_document,
     a_result,
     a_scaleout_check_document,
     a_scaleout_document,
     a_scaling_document,
-    a_scripts_document,
     a_search_document,
     a_service_document,
-    a_survey,
     a_telemetry,
     a_trainers_document,
     a_truth_document,
@@ -64,11 +59,8 @@ from tests.builders import (
     rounds_of,
 )
 from tests.builders import STAGE_TABLE as TABLE
-from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
-from tests.builders import an_augmentation_document as an_augmentation
-from tests.builders import an_augmentation_subject as a_subject
 from tests.builders import scaling_rows_of as rows_of
 from tests.checks import PAGE_SCRIPT, Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
@@ -80,9 +72,6 @@ from unstall.benchmarks.devices.report import Measurements as DevicesMeasurement
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import KIND as DOCTOR
 from unstall.benchmarks.doctor.results import TROUBLES, Finding
-from unstall.benchmarks.evidence.augmentation.report import KIND as AUGMENTATION
-from unstall.benchmarks.evidence.peers.report import KIND as PEERS
-from unstall.benchmarks.evidence.scripts.report import KIND as SCRIPTS
 from unstall.benchmarks.gate.report import COMPARISONS
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
@@ -138,18 +127,6 @@ def scaling_report(text: str) -> str:
         created=text,
     )
     return SCALING.page(document, SCALING.derive(document))
-
-
-def augmentation_report(text: str) -> str:
-    document = an_augmentation(
-        a_measured(picture=text),
-        a_measured(a_subject("flip")),
-        left_out=(LeftOut(who="flip, opencv, batch", reason=text),),
-        dataset=with_text(hostile_source(text).to_dict(), text),
-        provenance=hostile_provenance(text),
-        created=text,
-    )
-    return AUGMENTATION.page(document, AUGMENTATION.derive(document))
 
 
 def accuracy_report(text: str) -> str:
@@ -326,20 +303,6 @@ def gate_report(text: str) -> str:
     return COMPARISONS.page(document, COMPARISONS.derive(document))
 
 
-def peers_report(text: str) -> str:
-    document = a_peers_document(
-        a_measured_peer(text, (1000.0, 1100.0), versions={text: text}, workers=text, flags=(text,)),
-        a_measured_peer("other", (), survey=a_survey(labels={text: 64}, dtype=text)),
-        peers=[a_peer(text, note=text)],
-        dataset=with_text(hostile_source(text).to_dict(), text),
-        complete=False,
-        **hostile_parts(text),
-    )
-    asked = dataclasses.replace(document.plan, other_pythons=(text,))
-    document = dataclasses.replace(document, plan=asked)
-    return PEERS.page(document, PEERS.derive(document))
-
-
 def truth_report(text: str) -> str:
     document = a_truth_document(
         a_counting_group(1000.0, 1100.0, case=text),
@@ -351,30 +314,10 @@ def truth_report(text: str) -> str:
     return TRUTH.page(document, TRUTH.derive(document))
 
 
-def scripts_report(text: str) -> str:
-    runs = {"as written": [(1.0,), (1.0,)], "watched": [(1.0,)]}
-    printed = {"as written": "what is printed plainly", "watched": text}
-    document = a_scripts_document(runs, follows=[text], tried={text: 1.5}, chosen=text, printed=printed)
-    [script], [samples] = document.plan.scripts, document.samples.scripts
-    assert samples.advice is not None
-    advice = dataclasses.replace(samples.advice, sentence=text, untried=(text, text))
-    document = dataclasses.replace(
-        document,
-        plan=dataclasses.replace(document.plan, scripts=(dataclasses.replace(script, name=text, source=text),)),
-        samples=dataclasses.replace(
-            document.samples, scripts=(dataclasses.replace(samples, name=text, advice=advice),)
-        ),
-        left_out=(LeftOut(who=text, reason=text),),
-    )
-    return SCRIPTS.page(document, SCRIPTS.derive(document))
-
-
 PAGES = {
     "main": main_report,
-    "scripts": scripts_report,
     "scaling": scaling_report,
     "truth": truth_report,
-    "augmentation": augmentation_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
     "devices --inference": fewer_bits_report,
@@ -389,7 +332,6 @@ PAGES = {
     "tune --pipeline": advice_report,
     "tune --check": check_report,
     "gate": gate_report,
-    "peers": peers_report,
 }
 # Those whose template is `tables.html.j2`; others have a template of their name, the main job has `report.html.j2`.
 BY_TABLES = {
@@ -423,8 +365,7 @@ def test_a_page_has_the_same_tags_whatever_the_texts_in_it_are(name, payload):
     page = PAGES[name](text)
     seen = Page(page)
     assert shape(seen) == harmless(name)
-    if name != "augmentation":  # its pictures are in it
-        assert_harmless(seen)
+    assert_harmless(seen)
     assert not OBEYED.search(page)
     shown = printable(text).replace("\n", " ")
     assert " ".join(seen.text.split()).count(" ".join(shown.split())) >= 5

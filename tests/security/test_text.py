@@ -30,21 +30,17 @@ from tests.builders import (
     a_fewer_bits_document,
     a_gate_check_document,
     a_hostile_trial,
-    a_measured_peer,
     a_measured_pipeline,
     a_measured_pool,
     a_measured_service,
     a_measured_trainers,
     a_measured_way,
-    a_peer,
-    a_peers_document,
     a_result,
     a_scaleout_check_document,
     a_scaleout_document,
     a_scaling_document,
     a_search_document,
     a_service_document,
-    a_survey,
     a_trainers_document,
     a_truth_document,
     a_worker_window,
@@ -52,9 +48,7 @@ from tests.builders import (
     gate_measurements,
 )
 from tests.builders import STAGE_TABLE as TABLE
-from tests.builders import a_measured_augmentation as a_measured
 from tests.builders import a_scaling_plan as plan
-from tests.builders import an_augmentation_document as an_augmentation
 from tests.builders import scaling_rows_of as rows_of
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
 from unstall.benchmarks.capacity.report import KIND as CAPACITY
@@ -63,8 +57,6 @@ from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import KIND as DOCTOR
 from unstall.benchmarks.doctor.results import TROUBLES, Finding
-from unstall.benchmarks.evidence.augmentation.report import KIND as AUGMENTATION
-from unstall.benchmarks.evidence.peers.report import KIND as PEERS
 from unstall.benchmarks.gate.report import CHECK as GATE_CHECK
 from unstall.benchmarks.gate.report import COMPARISONS
 from unstall.benchmarks.lab import command
@@ -155,15 +147,6 @@ def show_errors(console: Terminal, text: str) -> None:
     console.print(one_line(ValueError(text)))
 
 
-def show_peers(console: Terminal, text: str) -> None:
-    other_work = a_measured_peer("other", (), survey=a_survey(labels={text: 64}), workers=text, flags=(text,))
-    peer = a_peer(text, note=text)
-    measured = a_measured_peer(text, (1000.0, 1100.0), versions={text: text})
-    left_out = (LeftOut(who=text, reason=text),)
-    document = a_peers_document(measured, other_work, peers=[peer], left_out=left_out)
-    PEERS.print(console, document, PEERS.derive(document))
-
-
 def show_materialized(console: Terminal, text: str) -> None:
     folder = pathlib.Path(text.replace("\0", ""))
     prepared = Prepared(folder=folder, form="raw", images=1, source_bytes=1, prepared_bytes=1, seconds=1.0)
@@ -218,11 +201,6 @@ def show_capacity(console: Terminal, text: str) -> None:
     CAPACITY.print(console, document, CAPACITY.derive(document))
 
 
-def show_augmentation(console: Terminal, text: str) -> None:
-    document = an_augmentation(a_measured(), left_out=(LeftOut(who="shear, opencv, batch", reason=text),))
-    AUGMENTATION.print(console, document, AUGMENTATION.derive(document))
-
-
 def show_tuner(console: Terminal, text: str) -> None:
     document = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED))
     plan = dataclasses.replace(document.plan, model=text, device=Device(kind="gpu", name=text))
@@ -268,9 +246,7 @@ TERMINALS = {
     "gate check": show_gate_check,
     "left out": show_left_out,
     "errors": show_errors,
-    "peers": show_peers,
     "materialize": show_materialized,
-    "augmentation": show_augmentation,
     "tuner": show_tuner,
     "advice": show_advice,
     "check": show_check,
@@ -297,7 +273,6 @@ NEEDED = {
     "accuracy": ("--data=pets",),
     "migrate": ("train.py",),
     "doctor": ("--data=pets",),
-    "scripts": ("scripts",),
     "service": ("local",),
     "service dispatcher": ("dispatcher",),
     "service worker": ("worker", "--dispatcher=trainer:5050", "--data=pets"),

@@ -1,6 +1,6 @@
-"""Measures what each augmentation costs, by library and placement, and compares pictures: do all libraries do the same?
+"""Measures what each augmentation costs, by library and place.
 
-unstall augmentation --operations shear,zoom --libraries keras_layers,opencv
+python -m benchmarks.evidence.augmentation --operations shear,zoom --libraries keras_layers,opencv
 """
 
 from __future__ import annotations
@@ -8,27 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from unstall.benchmarks.evidence.augmentation.parser import parser
-from unstall.benchmarks.evidence.augmentation.plan import read_plan
-from unstall.benchmarks.lab.command import Command, run
+from unstall.benchmarks.evidence.augmentation.measure import open_run
+from unstall.benchmarks.evidence.augmentation.plan import parser, read_plan
+from unstall.benchmarks.evidence.augmentation.view import view_of
+from unstall.benchmarks.evidence.run import Evidence, run
 
-COMMAND = Command(
-    parser=parser,
-    plan=read_plan,
-    lab="benchmarks.evidence.augmentation.measure:open_run",
-    kind="benchmarks.evidence.augmentation.report:KIND",
-    exit_code=lambda document, results: 1 if results.too_different else 0,
-)
+EVIDENCE = Evidence(parser=parser, plan=read_plan, lab=open_run, view=view_of)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Returns:
-      0; 1 if a row does not do the same as the reference; 2 for bad input; 3 if nothing could be measured;
-      128 + signal if stopped.
-    """
-    return run(COMMAND, argv)
+    """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
+    return run(EVIDENCE, argv)
 
 
 if __name__ == "__main__":

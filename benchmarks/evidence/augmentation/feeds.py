@@ -20,9 +20,7 @@ from unstall.profiles.stages import every_node
 _LOOP_OPS = {"While", "StatelessWhile", "For", "MapDefun", "Enter"}
 
 
-def open_feed(
-    subject: Subject, images: np.ndarray, *, batch_size: int, calls: int, pinned: bool = False
-) -> Iterator[Any]:
+def open_feed(subject: Subject, images: np.ndarray, *, batch_size: int, calls: int) -> Iterator[Any]:
     """Starts a feed.
 
     Args:
@@ -31,14 +29,13 @@ def open_feed(
       batch_size: number of images in a batch.
       calls: number of parallel calls; with 1, batches are made one after another and none is prepared ahead. A model
         always has one call at a time.
-      pinned: whether Keras' layers use the other libraries' fixed draw; otherwise they draw for themselves.
     Returns:
       An iterator of batches, (batch_size, side, side, 3) float32 in [0, 255].
     """
     side = images.shape[1]
     library = LIBRARIES[subject.library]
-    draws = np.tile(np.array(OPERATIONS[subject.operation].draw(side), np.float32), (len(images), 1))
-    apply = library.build(subject.operation, side, subject.placement, pinned)
+    draws = np.tile(np.array(OPERATIONS[subject.operation](side), np.float32), (len(images), 1))
+    apply = library.build(subject.operation, side, subject.placement)
     if library.kind == "python":
         return _in_python(apply, images, draws, batch_size, calls)
     if library.kind == "arrays":
@@ -55,10 +52,10 @@ def has_loop(subject: Subject, *, side: int, batch_size: int) -> bool | None:
     library = LIBRARIES[subject.library]
     if library.kind != "tensors":
         return None
-    apply = library.build(subject.operation, side, subject.placement, False)
+    apply = library.build(subject.operation, side, subject.placement)
     batch = () if subject.placement == "element" else (batch_size if subject.placement == "model" else None,)
     image = tf.TensorSpec((*batch, side, side, 3), tf.uint8)
-    draw = tf.TensorSpec((*batch, len(OPERATIONS[subject.operation].draw(side))), tf.float32)
+    draw = tf.TensorSpec((*batch, len(OPERATIONS[subject.operation](side))), tf.float32)
     return graph_has_loop(tf.function(apply).get_concrete_function(image, draw).graph.as_graph_def())
 
 

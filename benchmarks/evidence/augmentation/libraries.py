@@ -1,7 +1,7 @@
 """The libraries of the augmentation table: how each library applies an operation, and in which placements.
 
 Every subject is given photos as uint8 and serves float32, both in [0, 255]; what an operation needs from outside of the
-photo is filled with the nearest pixel.
+photo is filled with the nearest pixel. That all libraries do the same with the same draw is proven by a test.
 """
 
 from __future__ import annotations
@@ -27,26 +27,21 @@ class Library:
     """One library.
 
     Attributes:
-      title: the library's name for people.
       kind: "tensors" runs in a TensorFlow graph; "arrays" is called from a graph by `numpy_function`; "python" runs
         without tf.data, in Python threads as Keras' own workers do.
       placements: where the library can be used: "element", "batch", "model".
       without: operations that have no row in this library.
-      note: what a reader should know to compare the library with others.
-      build: makes `Apply` from (operation, side in pixels, placement, pinned). Keras' layers draw for themselves unless
-        `pinned`; the other libraries do not draw.
+      build: makes `Apply` from (operation, side in pixels, placement).
     """
 
-    title: str
     kind: str
     placements: tuple[str, ...]
     without: tuple[str, ...] = ()
-    note: str
-    build: Callable[[str, int, str, bool], Apply]
+    build: Callable[[str, int, str], Apply]
 
 
-def _keras_generator(operation: str, size: int, placement: str, pinned: bool) -> Apply:
-    """Makes `Apply` from Keras' `ImageDataGenerator`, with fixed parameters in place of drawn ones.
+def _keras_generator(operation: str, size: int, placement: str) -> Apply:
+    """Makes `Apply` from Keras' `ImageDataGenerator`, with fixed parameters instead of drawn ones.
 
     The generator shears about the middle and shrinks y by the angle's cosine: a shift and a zoom undo both.
     """
@@ -68,15 +63,15 @@ def _keras_generator(operation: str, size: int, placement: str, pinned: bool) ->
     return lambda image, draw: generator.apply_transform(image.astype(np.float32), transform)
 
 
-def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Apply:
-    """Makes `Apply` from Keras' layer for an operation, with a range of a single value.
+def _keras_layers(operation: str, size: int, placement: str) -> Apply:
+    """Makes `Apply` from Keras' layer for an operation, with a range of a single value where the layer has a range.
 
-    For an operation without such a range, `pinned` replaces the transformation that the layer draws by a fixed one.
+    Flip, crop and the sign of the shear are drawn: their time, as that of every layer, holds their own draw.
     """
     import keras
 
     layers = keras.layers
-    top, left, side = ops.crop_box(size)
+    side = ops.crop_box(size)[2]
     tangent = math.tan(math.radians(ops.SHEAR_DEGREES))
     right, down = ops.SHIFT_RIGHT_PX / size, ops.SHIFT_DOWN_PX / size
     zoom, turn = ops.ZOOM_RATIO - 1, ops.ROTATION_DEGREES / 360
@@ -93,21 +88,13 @@ def _keras_layers(operation: str, size: int, placement: str, pinned: bool) -> Ap
         "contrast": lambda: layers.RandomContrast((-contrast, contrast), seed=1),
     }
     layer = makers[operation]()
-    transformations: dict[str, Any] = {
-        "flip": {"flips": np.ones((1, 1, 1, 1), bool)},
-        "shear": {"shear_factor": np.array([[-tangent, 0.0]], np.float32)},  # unless pinned, the layer draws the sign
-        "crop": (top, left),
-    }
-    if pinned and operation in transformations:
-        fixed = transformations[operation]
-        layer.get_random_transformation = lambda data, training=True, seed=None: fixed
     if placement != "model":
         return lambda images, draws: layer(images, training=True)
     model = keras.Sequential([keras.Input((size, size, 3)), layer])
     return lambda images, draws: model(images, training=True)
 
 
-def _tf_ops(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+def _tf_ops(operation: str, size: int, placement: str) -> Apply:
     """Makes `Apply` from TensorFlow's own ops; in a batch, each image has its own draw."""
     import tensorflow as tf
 
@@ -172,7 +159,7 @@ def _warped(warp: Callable[[np.ndarray, np.ndarray, np.ndarray], None]) -> Apply
     return apply
 
 
-def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+def _opencv(operation: str, size: int, placement: str) -> Apply:
     import cv2
 
     from unstall.pipeline.stages.warp import OpenCVWarp
@@ -201,7 +188,7 @@ def _opencv(operation: str, size: int, placement: str, pinned: bool) -> Apply:
     return appliers[operation]
 
 
-def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> Apply:
+def _albumentations(operation: str, size: int, placement: str) -> Apply:
     """Makes `Apply` from albumentations' transforms inside a `Compose`, as users of the library call them."""
     # Version 2.0.8 asks the package index for a newer release at import unless told not to.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -240,76 +227,31 @@ def _albumentations(operation: str, size: int, placement: str, pinned: bool) -> 
 
 
 LIBRARIES: dict[str, Library] = {
+    # In Python, image by image. Its brightness is `channel_shift_range`, which adds as the others do, but stops at the
+    # photo's own brightest level; `brightness_range` multiplies. It has no crop and no contrast.
     "keras_generator": Library(
-        title="ImageDataGenerator",
-        kind="python",
-        placements=("element",),
-        without=("crop", "contrast"),
-        note="in Python, image by image. Its shear is about the middle and shrinks the other axis: a shift and a zoom, "
-        "in the same map, undo that. Its brightness is channel_shift_range, which adds as the others do, but stops at "
-        "the photo's own brightest level; brightness_range multiplies. It has no crop and no contrast",
-        build=_keras_generator,
+        kind="python", placements=("element",), without=("crop", "contrast"), build=_keras_generator
     ),
+    # RandomCrop draws one box for a whole batch.
     "keras_layers": Library(
-        title="Keras layers",
-        kind="tensors",
-        placements=("element", "batch", "model"),
-        without=("none",),
-        note="their time holds their own draw. RandomShear is about the top row and draws its sign; RandomCrop draws "
-        "one box for a whole batch. For the pictures the draw is fixed",
-        build=_keras_layers,
+        kind="tensors", placements=("element", "batch", "model"), without=("none",), build=_keras_layers
     ),
-    "tf_ops": Library(
-        title="tf ops",
-        kind="tensors",
-        placements=("element", "batch"),
-        note="in a batch each image has its own draw: crop is crop_and_resize there",
-        build=_tf_ops,
-    ),
-    "albumentations": Library(
-        title="albumentations",
-        kind="arrays",
-        placements=("element", "batch"),
-        without=("none",),
-        note="its Affine with our map. Its contrast is about black by itself, here about the mean",
-        build=_albumentations,
-    ),
-    "opencv": Library(
-        title="OpenCV",
-        kind="arrays",
-        placements=("element", "batch"),
-        note="with its own threads off; what the others are compared with",
-        build=_opencv,
-    ),
+    # In a batch each image has its own draw: there crop is `crop_and_resize`.
+    "tf_ops": Library(kind="tensors", placements=("element", "batch"), build=_tf_ops),
+    # Its Affine with our map. Its contrast is about black by itself, here about the mean.
+    "albumentations": Library(kind="arrays", placements=("element", "batch"), without=("none",), build=_albumentations),
+    # With its own threads off.
+    "opencv": Library(kind="arrays", placements=("element", "batch"), build=_opencv),
 }
-# The library with which the others are compared: OpenCV takes any affine map, and clips as a camera does.
-REFERENCE_LIBRARY = "opencv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is measured: an operation in a library, in one placement.
-
-    Raises:
-      ValueError: if there is no such operation or library, or the library has no such placement.
-    """
+    """What is measured: an operation in a library, in one placement."""
 
     operation: str
     library: str
     placement: str
-
-    def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS or self.library not in LIBRARIES:
-            raise ValueError(
-                "`operation` and `library` must be keys of `OPERATIONS` and `LIBRARIES`. "
-                f"Received: operation={self.operation!r}, library={self.library!r}."
-            )
-        placements = LIBRARIES[self.library].placements
-        if self.placement not in placements:
-            raise ValueError(
-                f"`placement` of {self.library} must be one of {', '.join(placements)}. "
-                f"Received: placement={self.placement!r}."
-            )
 
     @property
     def label(self) -> str:

@@ -1,10 +1,7 @@
-"""Runs a plan: prepares every subject and compares its pictures, then measures all subjects in rounds."""
+"""Measures what was asked for: the graph and the memory of every subject, then all subjects in rounds."""
 
 from __future__ import annotations
 
-import base64
-import io
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,28 +10,24 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
-from unstall.benchmarks.evidence.augmentation.libraries import REFERENCE_LIBRARY, Subject
+from unstall.benchmarks.evidence.augmentation.libraries import Subject
 from unstall.benchmarks.evidence.augmentation.plan import Asked, Plan
 from unstall.benchmarks.evidence.augmentation.samples import MeasuredAugmentation, Measurements
-from unstall.benchmarks.evidence.augmentation.workers import (
-    SubjectFailed,
-    Worker,
-    look_for_loop,
-    measure,
-    peak_memory_bytes,
-    picture,
-)
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
 from unstall.benchmarks.lab.command import read_files
 from unstall.benchmarks.lab.run import LabRun
 from unstall.pipeline import ImageSource, SourceError
+from unstall.pipeline.cache import remove_scratch, scratch_folder
+from unstall.profiles.devices import CPU
 from unstall.profiles.report import LeftOut
 
+_SESSION = "benchmarks.evidence.augmentation.child:AugmentationSession"
 # At most this many photos are served, over and over: more would only fill the CPU's cache with photos.
 _MOST_PHOTOS = 64
-# Each subject makes pictures of this many photos, which are compared; the first picture is shown.
-_PICTURED = 2
+# Imports, tracing and a window take seconds; a process that takes longer than this hangs.
+_HANG_S = 120.0
 
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
@@ -43,17 +36,12 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     Raises:
       UserError: if the photos are not files.
     """
-    # Settings for the measuring processes: TensorFlow uses the CPU and logs little, and albumentations does not ask the
-    # package index for a newer release.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     source = read_files(plan.data, progress, errors, skip_list=plan.skip_list).take(_MOST_PHOTOS)
-    return Run(plan.asked, source, squares_of(source, plan.asked.image_size), progress)
+    return Run(plan, source, squares_of(source, plan.asked.image_size), progress)
 
 
 class Run(LabRun[Asked, Measurements]):
-    """Measures what was asked for.
+    """Measures a plan. The processes that measure exist only while `measure` runs.
 
     Args:
       source: the photos.
@@ -62,80 +50,72 @@ class Run(LabRun[Asked, Measurements]):
 
     command = "augmentation"
 
-    def __init__(self, asked: Asked, source: ImageSource, images: np.ndarray, progress: Progress) -> None:
-        super().__init__(asked, progress, source.to_dict())
-        self._images = images
-        self._original = png_of(images[0])
-        self._one_core = Worker(images, asked.batch_size, cores=1)
-        self._all_cores = Worker(images, asked.batch_size, cores=asked.cores)
-        self._references: dict[str, np.ndarray] = {}
-        self._measured = {subject: MeasuredAugmentation(subject=subject) for subject in asked.subjects}
-        self._failures: dict[Subject, str] = {}
+    def __init__(self, plan: Plan, source: ImageSource, images: np.ndarray, progress: Progress) -> None:
+        super().__init__(plan.asked, progress, source.to_dict())
+        self._out, self._images = plan.out, images
+        self._measured = {subject: MeasuredAugmentation(subject=subject) for subject in plan.asked.subjects}
+        self._failed: dict[Subject, str] = {}
+        self._children: dict[int, Child] = {}
 
     def samples(self) -> Measurements:
-        return Measurements(original=self._original, subjects=tuple(self._measured.values()))
+        return Measurements(subjects=tuple(self._measured.values()))
 
     def left_out(self) -> list[LeftOut]:
-        return [LeftOut(who=subject.label, reason=why) for subject, why in self._failures.items()]
-
-    def close(self) -> None:
-        """Ends the processes that measure."""
-        self._one_core.close()
-        self._all_cores.close()
+        return [LeftOut(who=subject.label, reason=why) for subject, why in self._failed.items()]
 
     def measure(self, after_round: Callable[[], object]) -> None:
-        """Measures every subject; a subject that failed is not tried again.
-
-        Args:
-          after_round: called after each round, so that the caller can write the document.
-        """
-        asked = self._asked
+        """Measures every subject; a subject that failed is not tried again."""
+        asked, scratch = self._asked, scratch_folder(self._out.resolve())
+        self._log = scratch / "children.log"
         task = self._progress.add_task("", total=len(self._measured) * (1 + asked.rounds))
-        for subject in self._measured:
-            self._turn(task, subject, self._prepare)
-        for round_ in range(asked.rounds):
-            for subject in self._measured:
-                self._turn(task, subject, self._take_windows, round_)
-            after_round()
-        self._progress.remove_task(task)
 
-    def _turn(self, task: TaskID, subject: Subject, action: Callable[..., None], *arguments: Any) -> None:
-        """Runs an action for a subject that has not failed yet, and keeps the reason if the action fails."""
-        self._progress.update(task, description=subject.label, refresh=True)
-        if subject not in self._failures:
-            try:
-                action(subject, *arguments)
-            except SubjectFailed as error:
-                self._failures[subject] = str(error)
-        self._progress.update(task, advance=1, refresh=True)
+        def turn(subject: Subject, action: Callable[..., None], *arguments: Any) -> None:
+            self._progress.update(task, description=subject.label, refresh=True)
+            if subject not in self._failed:
+                try:
+                    action(subject, *arguments)
+                except (ChildDied, JobRefused) as error:
+                    self._failed[subject] = str(error)
+            self._progress.update(task, advance=1, refresh=True)
+
+        try:
+            for subject in self._measured:
+                turn(subject, self._prepare)
+            for round_ in range(asked.rounds):
+                for subject in self._measured:
+                    turn(subject, self._take_windows, round_)
+                after_round()
+        finally:
+            kill_all(list(self._children.values()))
+            remove_scratch(scratch)
 
     def _prepare(self, subject: Subject) -> None:
-        """Finds whether the graph has a loop, compares the pictures with the reference's, and measures the memory."""
-        self._keep(subject, graph_loop=self._one_core.ask(look_for_loop, subject))
-        images = self._one_core.ask(picture, subject, self._images[:_PICTURED])
-        self._keep(
-            subject,
-            difference_levels=interior_difference(images, self._reference(subject.operation)),
-            picture=png_of(np.clip(np.round(images[0]), 0, 255).astype(np.uint8)),
-        )
-        fresh = Worker(self._images, self._asked.batch_size, cores=self._asked.cores)
+        """Finds whether the graph has a loop, and measures the memory in a process of its own."""
+        self._keep(subject, graph_loop=self._ask(1, "loop", subject))
+        fresh = self._start(self._asked.cores)
         try:
-            self._keep(subject, peak_memory_bytes=fresh.ask(peak_memory_bytes, subject))
+            self._keep(subject, peak_memory_bytes=fresh.ask("peak_memory_bytes", subject, timeout_s=_HANG_S))
         finally:
-            fresh.close()
-
-    def _reference(self, operation: str) -> np.ndarray:
-        """Returns the pictures that the reference library makes of the first photos."""
-        if operation not in self._references:
-            reference = Subject(operation=operation, library=REFERENCE_LIBRARY, placement="element")
-            self._references[operation] = self._one_core.ask(picture, reference, self._images[:_PICTURED])
-        return self._references[operation]
+            fresh.kill()
 
     def _take_windows(self, subject: Subject, round_: int) -> None:
         """Takes a window on one core and, where there are more, a window on all of them."""
-        for worker in (self._one_core,) if self._asked.cores == 1 else (self._one_core, self._all_cores):
-            sample = worker.ask(measure, subject, round_)
+        for cores in sorted({1, self._asked.cores}):
+            sample = self._ask(cores, "window", subject, round_)
             self._keep(subject, samples=(*self._measured[subject].samples, sample))
+
+    def _ask(self, cores: int, method: str, *arguments: Any) -> Any:
+        """Asks the process with so many cores; if it died, the next call starts another."""
+        if cores not in self._children:
+            self._children[cores] = self._start(cores)
+        try:
+            return self._children[cores].ask(method, *arguments, timeout_s=_HANG_S)
+        except ChildDied:
+            del self._children[cores]
+            raise
+
+    def _start(self, cores: int) -> Child:
+        return Child(_SESSION, CPU, self._log, self._images, self._asked.batch_size, cores)
 
     def _keep(self, subject: Subject, **values: Any) -> None:
         self._measured[subject] = replace(self._measured[subject], **values)
@@ -155,29 +135,3 @@ def squares_of(source: ImageSource, side: int) -> np.ndarray:
         except OSError as error:
             raise SourceError(f"{Path(path).name} cannot be decoded: {error}. Remove it.") from error
     return np.stack(squares)
-
-
-def interior_difference(image: np.ndarray, reference: np.ndarray) -> float:
-    """Returns the mean absolute difference of two stacks of images, without an eighth at each edge.
-
-    Args:
-      image, reference: (images, side, side, channels).
-    Raises:
-      ValueError: if their shapes differ.
-    """
-    if image.shape != reference.shape:
-        raise ValueError(f"Images differ in shape. Received: {image.shape} and {reference.shape}.")
-    margin = image.shape[1] // 8
-    inside = (slice(None), slice(margin, -margin or None), slice(margin, -margin or None))
-    return float(np.mean(np.abs(image[inside].astype(np.float64) - reference[inside])))
-
-
-def png_of(image: np.ndarray) -> str:
-    """Returns an image as a PNG in base64.
-
-    Args:
-      image: (height, width, 3) uint8.
-    """
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,13 +1,12 @@
 """The operations of the augmentation table, each with the fixed draw that every library applies.
 
-Nothing is random here: all libraries get the same numbers, so that their pictures can be compared.
+Nothing is random here: all libraries get the same numbers, so that a test can compare what they make of an image.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 # Strong enough that each operation is visible on an image of 64 pixels; larger images get the same values.
 SHEAR_DEGREES = 20.0
@@ -20,20 +19,6 @@ CONTRAST_RATIO = 1.5
 LEAST_IMAGE_SIZE = 32
 
 Draw = tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """What is done to one square image.
-
-    Attributes:
-      text: a description for people, with numbers.
-      draw: returns the numbers for one image, given the image's side in pixels. For a geometric operation these are the
-        map from output to input pixels, (x, y, 1) column vectors, 2x3, row by row.
-    """
-
-    text: str
-    draw: Callable[[int], Draw]
 
 
 def crop_box(size: int) -> tuple[int, int, int]:
@@ -61,22 +46,17 @@ def _crop(size: int) -> Draw:
     return (float(top), float(left))
 
 
-OPERATIONS: dict[str, Operation] = {
-    "none": Operation(text="only hands the image over: what every row pays", draw=lambda size: (0.0,)),
-    "flip": Operation(text="left to right", draw=lambda size: (1.0,)),
-    "shear": Operation(text=f"x by {SHEAR_DEGREES:g} degrees, about the top row", draw=_shear),
-    "zoom": Operation(text=f"shows the middle {ZOOM_RATIO:g} of each side", draw=_zoom),
-    "rotation": Operation(text=f"{ROTATION_DEGREES:g} degrees counter-clockwise", draw=_rotation),
-    "shift": Operation(
-        text=f"{SHIFT_RIGHT_PX} px right, {SHIFT_DOWN_PX} px down",
-        draw=lambda size: (1.0, 0.0, -float(SHIFT_RIGHT_PX), 0.0, 1.0, -float(SHIFT_DOWN_PX)),
-    ),
-    "crop": Operation(text="a box of 3/4 of each side, off the middle, not resized", draw=_crop),
-    "brightness": Operation(
-        text=f"adds {BRIGHTNESS_RATIO:g} of the range", draw=lambda size: (BRIGHTNESS_RATIO * 255.0,)
-    ),
-    "contrast": Operation(
-        text=f"{CONTRAST_RATIO:g} times, about the mean of each channel", draw=lambda size: (CONTRAST_RATIO,)
-    ),
+# Name -> what returns the numbers for one square image, given its side in pixels. For a geometric operation these are
+# the map from output to input pixels, (x, y, 1) column vectors, 2x3, row by row.
+OPERATIONS: dict[str, Callable[[int], Draw]] = {
+    "none": lambda size: (0.0,),  # only hands the image over: what every row pays
+    "flip": lambda size: (1.0,),  # left to right
+    "shear": _shear,  # x, about the top row
+    "zoom": _zoom,  # shows the middle
+    "rotation": _rotation,  # counter-clockwise
+    "shift": lambda size: (1.0, 0.0, -float(SHIFT_RIGHT_PX), 0.0, 1.0, -float(SHIFT_DOWN_PX)),
+    "crop": _crop,  # a box of 3/4 of each side, not resized
+    "brightness": lambda size: (BRIGHTNESS_RATIO * 255.0,),  # adds a part of the range
+    "contrast": lambda size: (CONTRAST_RATIO,),  # about the mean of each channel
 }
 GEOMETRIC = ("shear", "zoom", "rotation", "shift")

@@ -1,16 +1,21 @@
-"""The plan of a run, read from the command line: which operations in which libraries, and for how many rounds."""
+"""The command line, and the plan of a run read from it: which operations in which libraries, for how many rounds."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.evidence.augmentation.libraries import LIBRARIES, Subject, subjects_of
 from unstall.benchmarks.evidence.augmentation.operations import LEAST_IMAGE_SIZE, OPERATIONS
+from unstall.benchmarks.evidence.run import add_out
 from unstall.benchmarks.lab.options import UserError, check_least, known_names
+from unstall.needs import PHOTOS
+from unstall.parser import ArgumentParser
+from unstall.pipeline.commands import add_skip_list_option
 from unstall.profiles.provenance import usable_threads, without_folder
+
+_DATA, _ROUNDS, _IMAGE_SIZE, _BATCH_SIZE = "generated:64", 5, 64, 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +54,23 @@ class Plan:
     skip_list: Path | None = None
 
 
-def _chosen(names: str | None, option: str, known: Iterable[str]) -> tuple[str, ...]:
-    return tuple(known) if names is None else known_names(names, option, known)
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.evidence.augmentation",
+        needs=PHOTOS,
+        description="What each augmentation costs, by library and by where it is done.",
+        epilog=f"operations: {', '.join(OPERATIONS)}; libraries: {', '.join(LIBRARIES)}",
+    )
+    add = arguments.add_argument
+    add("--data", default=_DATA, metavar="DIR", help=f"a folder of class folders, or generated:N (default: {_DATA})")
+    add_skip_list_option(arguments)
+    add("--image-size", type=int, default=_IMAGE_SIZE, metavar="N", help=f"pixels a side (default: {_IMAGE_SIZE})")
+    add("--batch-size", type=int, default=_BATCH_SIZE, metavar="N", help=f"images a batch (default: {_BATCH_SIZE})")
+    add("--operations", metavar="NAME,...", help="which operations (default: all)")
+    add("--libraries", metavar="NAME,...", help="which libraries (default: all)")
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows of each row (default: {_ROUNDS})")
+    add_out(arguments)
+    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

@@ -1,4 +1,4 @@
-"""The raw samples of each subject: windows, and the picture that the subject makes of a photo."""
+"""The raw samples of each subject."""
 
 from __future__ import annotations
 
@@ -35,27 +35,17 @@ class MeasuredAugmentation:
       graph_loop: whether the subject's graph has a loop; None for a library without a graph, or if the subject failed
         before the graph was read.
       peak_memory_bytes: None where it was not measured.
-      difference_levels: mean absolute difference from the reference's pictures, in levels of 255, without the edges;
-        None where no picture was made.
-      picture: the first photo as this subject makes it, a PNG in base64; None where no picture was made.
       samples: windows on one core, and on all cores.
     """
 
     subject: Subject
     graph_loop: bool | None = None
     peak_memory_bytes: int | None = None
-    difference_levels: float | None = None
-    picture: str | None = None
     samples: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What was measured of all subjects, in the order of the table.
+    """What was measured of all subjects, in the order of the table."""
 
-    Attributes:
-      original: the photo of the pictures, as every subject is given it; a PNG in base64.
-    """
-
-    original: str
     subjects: tuple[MeasuredAugmentation, ...]

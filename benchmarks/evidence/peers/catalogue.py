@@ -9,7 +9,7 @@ from unstall.benchmarks.evidence.peers.loaders.work import CROP_AREA, CROP_ASPEC
 from unstall.pipeline import BASELINE, VARIANTS, Augmentation, PipelineConfig
 from unstall.pipeline.config import AUTO
 
-_EXTRA = "pip install 'unstall[peers]'"
+_EXTRA = "pip install -e '.[peers]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,8 @@ class Peer:
       name: the peer's name in the table.
       module: the module that makes the loader; imported only in the peer's own process.
       functions: by work, the function of the module that makes the loader.
-      renditions: by work, how the peer makes its images: a name of `renditions.py`. It is checked.
+      renditions: by work, how the peer makes its images, which a test proves from their pixels. Peers are compared with
+        those of the same rendition.
       packages: distributions whose versions are recorded; the version of the first is shown.
       install: how to install the packages.
       kinds: the kinds of workers that the peer can have, "threads" and "processes"; empty where the library decides.
@@ -39,8 +40,7 @@ class Peer:
     module: str
     functions: Mapping[str, str]
     packages: tuple[str, ...]
-    # Documents of earlier versions have none.
-    renditions: Mapping[str, str] = field(default_factory=dict)
+    renditions: Mapping[str, str]
     install: str = _EXTRA
     kinds: tuple[str, ...] = ()
     least: int = 1
@@ -206,7 +206,7 @@ PEERS: dict[str, Peer] = {
             configs={"cold": BASELINE},
             renditions={"cold": _NEAREST},
             kinds=("threads", "processes"),
-            note="begins each epoch anew",
+            note="starts again for each epoch",
         ),
         Peer(
             name="ffcv",
@@ -216,7 +216,7 @@ PEERS: dict[str, Peer] = {
             packages=("ffcv", "numba", "torch"),
             install=(
                 "Debian, Ubuntu: apt install g++ pkg-config libopencv-dev libturbojpeg0-dev; then "
-                "pip install 'unstall[peers,ffcv]' and pip install --no-deps ffcv==1.0.2"
+                "pip install -e '.[peers,ffcv]' and pip install --no-deps ffcv==1.0.2"
             ),
             kinds=("threads",),
             # FFCV's workers are threads of Numba, which has no more threads than there are cores.
@@ -243,7 +243,7 @@ PARTS = {
         functions={"cold": name.replace("-", "_")},
         renditions={"cold": _COMPOSED},
         packages=("unstall", "opencv-python-headless"),
-        install="pip install unstall",
+        install="pip install -e .",
         kinds=("threads",),
         part=True,
         note=note,
@@ -254,7 +254,7 @@ PARTS = {
         "read-decode-warp": "a part of the work: reads, decodes scaled, one warp",
     }.items()
 }
-# The last part by tf.data's threads: beside the same by plain threads, what these and their hand-over cost.
+# The last part by tf.data's threads: against the same by plain threads, what these and their hand-over cost.
 PARTS["read-decode-warp-tf-data"] = replace(
     PARTS["read-decode-warp"],
     name="read-decode-warp-tf-data",
@@ -291,7 +291,7 @@ def our_peers() -> dict[str, Peer]:
                 functions=dict.fromkeys((*others, work), "described"),
                 renditions=_OUR_RENDITIONS[name],
                 packages=("unstall", "tensorflow"),
-                install="pip install unstall",
+                install="pip install -e .",
                 kinds=() if config.workers == AUTO else ("threads",),
                 configs={**others, work: config},
             )

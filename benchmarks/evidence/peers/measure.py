@@ -21,23 +21,14 @@ from unstall.pipeline import ImageSource
 from unstall.pipeline.cache import remove_scratch, scratch_folder
 from unstall.profiles.report import LeftOut
 
-# On fewer photos chance alone makes a loader that does the same work differ: too few flips, an order as it was.
-_LEAST_IMAGES = 16
-
 
 def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     """Reads the photos, and gets ready to measure.
 
     Raises:
-      UserError: if the photos are not files, or too few.
+      UserError: if the photos are not files.
     """
-    source = read_files(plan.data, progress, errors, skip_list=plan.skip_list)
-    if source.images < _LEAST_IMAGES:
-        raise UserError(
-            f"--data must have at least {_LEAST_IMAGES} photos: on fewer, the work of loaders cannot be compared. "
-            f"Received: {source.images}."
-        )
-    return Run(plan, source, progress)
+    return Run(plan, read_files(plan.data, progress, errors, skip_list=plan.skip_list), progress)
 
 
 class Run(LabRun[Asked, Measurements]):
@@ -70,8 +61,7 @@ class Run(LabRun[Asked, Measurements]):
         Args:
           after_round: called after each round of each work, so that the caller can write the document.
         Raises:
-          UserError: if the images cannot be decoded, or if nothing was measured and the work of at least one peer
-            differs from the reference's.
+          UserError: if the images cannot be decoded.
         """
         # The path is made absolute, because the child processes run in other working folders.
         scratch = scratch_folder(self._plan.out.resolve())
@@ -85,7 +75,6 @@ class Run(LabRun[Asked, Measurements]):
                 launcher.end()
         finally:
             remove_scratch(scratch)
-        self._refuse_other_work_alone()
 
     def _material(self, launcher: Launcher, scratch: Path) -> Material:
         task = self._progress.add_task("decoding", total=None)
@@ -124,16 +113,3 @@ class Run(LabRun[Asked, Measurements]):
             run.end()
         finally:
             progress.remove_task(task)
-
-    def _refuse_other_work_alone(self) -> None:
-        """Raises an error that says how each peer's work differs, if that is why there are no samples."""
-        if any(measured.samples for run in self._runs for measured in run.measured.values()):
-            return
-        other_work = [
-            f"{name} ({run.work}): other work: {', '.join(differences)}"
-            for run in self._runs
-            for name, differences in run.other_work.items()
-        ]
-        if other_work:
-            failed = [f"{left_out.who}: {left_out.reason}" for left_out in self.left_out()]
-            raise UserError(f"nothing could be measured. {'; '.join([*failed, *other_work])}", exit_code=3)

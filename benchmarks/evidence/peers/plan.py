@@ -1,4 +1,4 @@
-"""The plan of a run, read from the command line: which peers at which works, for how many rounds."""
+"""The command line, and the plan of a run read from it: which peers at which works, for how many rounds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.evidence.peers.catalogue import PARTS, PEERS, Peer, all_peers, our_peers
-from unstall.benchmarks.evidence.peers.works import WORKS
-from unstall.benchmarks.lab.options import UserError, check_least, known_names
+from unstall.benchmarks.evidence.peers.loaders.work import WORKS
+from unstall.benchmarks.evidence.run import add_out
+from unstall.benchmarks.lab.options import DATA, UserError, check_least, known_names
+from unstall.needs import PHOTOS
+from unstall.parser import ArgumentParser
+from unstall.pipeline.commands import add_skip_list_option
 from unstall.profiles.provenance import usable_threads, without_folder
 from unstall.text import did_you_mean
 
-_LEAST_PREPARED_IMAGES = 64
+_ROUNDS = 5
+# With fewer images, an epoch of a prepared file would be so short that its start and its end took most of its time.
+_PREPARED_IMAGES, _LEAST_PREPARED_IMAGES = 10_000, 64
 _MOST_WORKERS = 1024
 
 
@@ -60,6 +66,43 @@ class Plan:
     pythons: Mapping[str, str]
     out: Path
     skip_list: Path | None = None
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.evidence.peers",
+        description="Measures other libraries' loaders at the same work as ours.",
+        needs=PHOTOS,
+    )
+    add = arguments.add_argument
+    add("--data", default=DATA, metavar="DIR|generated:N", help=f"images to load (default: {DATA})")
+    add_skip_list_option(arguments)
+    add("--work", default=",".join(WORKS), metavar="NAME,...", help=f"any of {', '.join(WORKS)} (default: all)")
+    add(
+        "--peers",
+        default="",
+        metavar="NAME,...",
+        help="names from --list, ours, or parts: decoding, reading and warping alone (default: all)",
+    )
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"windows a peer (default: {_ROUNDS})")
+    add("--workers", default="", metavar="N,...", help="workers to try (default: none or 1, cores, twice the cores)")
+    add(
+        "--python",
+        action="append",
+        default=[],
+        metavar="PEER=PATH",
+        help="another interpreter for a peer; it needs NumPy, psutil and the peer's library",
+    )
+    add(
+        "--prepared-images",
+        type=int,
+        default=_PREPARED_IMAGES,
+        metavar="N",
+        help=f"images in a prepared file, the photos again and again (default: {_PREPARED_IMAGES:,})",
+    )
+    add("--list", action="store_true", help="lists the peers, and ends")
+    add_out(arguments)
+    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

@@ -12,7 +12,6 @@ from unstall.benchmarks.lab.child import Child, Home, kill_all
 from unstall.profiles import Device, clock
 from unstall.profiles.devices import CPU
 
-_SESSION = "benchmarks.evidence.peers.child:PeerSession"
 _DEVICES = {False: CPU, True: Device(kind="gpu", name="gpu")}
 # Duration of one check for rest, the CPU time that a resting process may use in this time (the kernel counts in ticks
 # of 10 ms), and the number of checks.
@@ -26,7 +25,11 @@ class Launcher:
       scratch: the folder in which the processes' folders are made.
       modules: the folder of links made by `link_packages`.
       pythons: for each peer that runs under another interpreter, the path of that interpreter.
+    Attributes:
+      session: the class that answers in the processes.
     """
+
+    session = "benchmarks.evidence.peers.child:PeerSession"
 
     def __init__(self, scratch: Path, modules: Path, pythons: Mapping[str, str]) -> None:
         self._scratch, self._modules, self._pythons = scratch, modules, pythons
@@ -45,7 +48,7 @@ class Launcher:
             path.append(os.environ["PYTHONPATH"])
         environment = {"PYTHONPATH": os.pathsep.join(path), "UNSTALL_CACHE": str(folder)}
         home = Home(folder=self._modules, python=python, environment=environment)
-        process = Child(_SESSION, _DEVICES[gpu], folder.with_suffix(".log"), home=home)
+        process = Child(self.session, _DEVICES[gpu], folder.with_suffix(".log"), home=home)
         self._running.append(process)
         return process, folder
 

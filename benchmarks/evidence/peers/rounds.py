@@ -1,4 +1,4 @@
-"""Measures the peers of one work: checks each peer, chooses its workers by trials, then takes windows round by round.
+"""Measures the peers of one work: chooses each peer's workers by trials, checks an epoch, takes windows round by round.
 
 A peer's process lives through all rounds, so that no window includes the start of the process. While one peer is
 measured, the others must be idle. Three rules ensure that: a window reads whole epochs to their end; a loader without
@@ -8,16 +8,14 @@ parent waits until the peer's process and its workers use no CPU any more. A pee
 
 from __future__ import annotations
 
+import collections
 import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from unstall.benchmarks.evidence.peers.catalogue import Peer, worker_choices, workers_text
-from unstall.benchmarks.evidence.peers.equal_work import other_work_of
 from unstall.benchmarks.evidence.peers.loaders.work import Job
 from unstall.benchmarks.evidence.peers.material import Material
 from unstall.benchmarks.evidence.peers.processes import Launcher, rest
@@ -50,9 +48,8 @@ class PeerRun:
       workers: numbers of workers to try, instead of the usual numbers of each peer.
       tell: called with a text that says what is being done.
     Attributes:
-      measured: what was measured so far, by peer; without the peers that failed.
-      other_work: how a peer's work differs from the reference's, by peer; a peer whose work differs gets no windows.
-      left_out: why a peer failed, by peer.
+      measured: what was measured so far, by peer; without the peers that are left out.
+      left_out: why a peer failed, or how what it serves differs from what was asked for, by peer.
     """
 
     def __init__(
@@ -68,7 +65,6 @@ class PeerRun:
     ) -> None:
         self.work = work
         self.measured: dict[str, MeasuredPeer] = {}
-        self.other_work: dict[str, tuple[str, ...]] = {}
         self.left_out: dict[str, str] = {}
         self._peers = {peer.name: peer for peer in peers}
         self._material, self._launcher = material, launcher
@@ -83,12 +79,7 @@ class PeerRun:
     @property
     def measured_work(self) -> MeasuredWork:
         """All that was measured so far, as the document keeps it."""
-        return MeasuredWork(
-            work=self.work,
-            images=self._images,
-            reference=self._material.references[self.work],
-            peers=tuple(self.measured.values()),
-        )
+        return MeasuredWork(work=self.work, images=self._images, peers=tuple(self.measured.values()))
 
     def prepare(self, done: Tell = lambda name: None) -> None:
         """Checks every peer and chooses its workers; leaves out peers that fail."""
@@ -117,9 +108,8 @@ class PeerRun:
           done: called with each peer's name after its window.
         """
         for name in self._order.sample(list(self.measured), len(self.measured)):
-            if name not in self.other_work:
-                self._tell(name)
-                self._keep(self._peers[name], lambda peer: self._window(peer.name, number))
+            self._tell(name)
+            self._keep(self._peers[name], lambda peer: self._window(peer.name, number))
             done(name)
 
     def _window(self, name: str, number: int) -> None:
@@ -127,6 +117,8 @@ class PeerRun:
         foreseen_s = epochs * self._images / max(measured.trials.values())
         timeout_s = max(HANG_LEAST_S, HANG_RATIO * foreseen_s)
         sample = Sample(round=number, **self._processes[name].ask("window", epochs, timeout_s=timeout_s))
+        if sample.images != epochs * self._images:
+            raise JobRefused(f"{sample.images:,} images in {epochs} epochs of {self._images:,}")
         self.measured[name] = replace(measured, samples=(*measured.samples, sample))
         self._rest(name)
 
@@ -135,7 +127,7 @@ class PeerRun:
         self._processes.clear()
 
     def _prepare(self, peer: Peer) -> None:
-        """Chooses the peer's workers, and compares what its loader serves with the reference."""
+        """Chooses the peer's workers, and checks what its loader serves."""
         rates, failures = self._trials(peer)
         if not rates:
             raise next(iter(failures.values()))
@@ -147,16 +139,11 @@ class PeerRun:
             trials={workers_text(*tried): tried_rate for tried, tried_rate in rates.items()},
             flags=tuple(f"{workers_text(*tried)}: {error}" for tried, error in failures.items()),
         )
-        other_work: tuple[str, ...] = ()
         if not peer.part:  # a part has one choice of workers, whose loader is still open from the trial
-            measured = self._surveyed(peer, measured, choice)
-            other_work = other_work_of(self.work, peer, measured, self._material.references[self.work])
+            measured = replace(measured, first_batch_s=self._first_batch_s(peer, choice))
         self.measured[peer.name] = measured
         self._epochs[peer.name] = max(1, math.ceil(WINDOW_S * rate / self._images))
         self._rest(peer.name)
-        if other_work:
-            self.other_work[peer.name] = other_work
-            self._processes.pop(peer.name).kill()
 
     def _trials(self, peer: Peer) -> tuple[dict[Choice, float], dict[Choice, ChildDied | JobRefused]]:
         """Returns the images/sec of each choice of workers, and the error of each choice that failed."""
@@ -176,16 +163,14 @@ class PeerRun:
                     self._imported(peer)
         return rates, failures
 
-    def _surveyed(self, peer: Peer, measured: MeasuredPeer, choice: Choice) -> MeasuredPeer:
-        """Returns `measured` with what the loader serves; the loader that the windows will time stays open."""
-        process, folder = self._processes[peer.name], self._folders[peer.name]
-        self._open(peer, self._material.numbered(self.work, folder / "numbered"), choice)
-        served = folder / "served.npy"
-        identity = process.ask("identify", self._material.plain, str(served), timeout_s=OPEN_TIMEOUT_S)
-        differences = self._material.renditions.differences(self.work, np.load(served))
-        self._open(peer, self._material.job(self.work, folder), choice)
-        survey = process.ask("survey", timeout_s=images_timeout_s(self._images))
-        return replace(measured, survey=survey, identity=identity, differences=differences)
+    def _first_batch_s(self, peer: Peer, choice: Choice) -> float:
+        """Checks an epoch, and returns when its first batch came; the loader that the windows will time stays open."""
+        job = self._material.job(self.work, self._folders[peer.name])
+        self._open(peer, job, choice)
+        served = self._processes[peer.name].ask("check", timeout_s=images_timeout_s(self._images))
+        if differences := served.differences(collections.Counter(job.labels), job.dtype):
+            raise JobRefused(f"other work: {', '.join(differences)}")
+        return float(served.first_batch_s)
 
     def _start(self, peer: Peer) -> None:
         """Starts the peer's process and asks the process to import the library, without waiting for the answer."""

@@ -1,4 +1,4 @@
-"""Reads what `unstall scripts` is asked: a folder of training scripts, and how often each runs."""
+"""The command line, and the plan of a run read from it: a folder of training scripts, and how often each runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from unstall.benchmarks.evidence.run import add_out
 from unstall.benchmarks.lab.options import UserError, check_least, known_names
+from unstall.parser import ArgumentParser
 from unstall.text import did_you_mean
 
 # Files of a script's folder: the script, the script as somebody edited it by hand, the script with data that cost
 # nothing, and what is known of them.
 TRAIN, BY_HAND, HELD, ABOUT = "train.py", "by_hand.py", "held.py", "about.toml"
+_EPILOG = (
+    "Each folder of DIR that holds a train.py is a script. Next to it may lie by_hand.py, the script edited by hand, "
+    "and about.toml with source, words, environment, and follows: the remedies that by_hand.py puts in place. held.py "
+    "may be the script with batches that lie in memory ready: what it would be if loading cost nothing. Lines "
+    "EPOCH_S SECONDS that a script prints are the times of its epochs; without them the whole run is timed. "
+    "docs/evidence/scripts.md says more."
+)
 _TYPES: dict[str, type] = {"source": str, "words": list, "environment": dict, "follows": list}
 
 
@@ -61,6 +70,23 @@ class Plan:
     asked: Asked
     folder: Path
     out: Path
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = ArgumentParser(
+        prog="python -m benchmarks.evidence.scripts",
+        description="Runs training scripts plainly, under unstall profile, and as somebody edited them by hand: "
+        "what was said of each, what watching costs, and whether following the advice gains what was measured.",
+        epilog=_EPILOG,
+    )
+    add = arguments.add_argument
+    add("folder", type=Path, metavar="DIR", help="holds a folder for each script")
+    add("--only", metavar="NAME,...", help="these scripts (default: all)")
+    add("--rounds", type=int, default=2, metavar="N", help="plain runs of each script (default: 2)")
+    add("--budget", type=float, default=60.0, metavar="S", help="seconds for trying remedies (default: 60)")
+    add("--limit", type=float, default=900.0, metavar="S", help="seconds after which a run is ended (default: 900)")
+    add_out(arguments)
+    return arguments
 
 
 def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:

@@ -187,7 +187,7 @@ def _result(script: Script, samples: ScriptSamples) -> Result | None:
         repeats=len({without_times(script_run.printed) for script_run in plain}) == 1 if len(plain) > 1 else None,
         epoch_s=plain_s,
         apart=max(as_written.values()) / min(as_written.values()) - 1 if len(as_written) > 1 else None,
-        # The watched process goes on behind the script: only the epochs can be compared.
+        # The watched process goes on after the script: only the epochs can be compared.
         watching=_seconds(watched) / plain_s if watched and watched[0].epochs_s and plain[0].epochs_s else None,
         by_hand=_ratio(_rates(by_hand), as_written),
         held=_ratio(_rates(held), as_written),
@@ -211,7 +211,7 @@ def _seconds(runs: Iterable[ScriptRun]) -> float:
     """Returns the mean time of an epoch but the first, in which frameworks trace; of a run if none was printed.
 
     Not the median: tf.data's tuner takes some epochs up to twice as long, and the others nothing. Epochs that take
-    longer than that are those beside which another program ran.
+    longer than that are those during which another program ran.
     """
     runs = list(runs)
     epochs_s = [seconds for script_run in runs for seconds in _steady(script_run.epochs_s)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,10 +27,6 @@ class ScriptRun:
     epochs_s: tuple[float, ...]
     printed: str
 
-    def __post_init__(self) -> None:
-        if not all(0 < seconds < math.inf for seconds in (self.wall_s, *self.epochs_s)):
-            raise ValueError(f"Times must be above 0. Received: {self.wall_s!r}, {self.epochs_s!r}.")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
@@ -46,10 +41,6 @@ class Tried:
     remedies: tuple[str, ...]
     ratio: float
     interval: tuple[float, float] | None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.ratio < math.inf:
-            raise ValueError(f"`ratio` must be above 0. Received: {self.ratio!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,21 +31,17 @@ from tests.builders import (
     a_faults_document,
     a_fewer_bits_document,
     a_gate_check_document,
-    a_measured_augmentation,
-    a_measured_peer,
     a_measured_pipeline,
     a_measured_pool,
     a_measured_service,
     a_measured_trainers,
     a_measured_way,
     a_measurement_document,
-    a_peers_document,
     a_result,
     a_scaleout_check_document,
     a_scaleout_document,
     a_scaling_document,
     a_scaling_plan,
-    a_scripts_document,
     a_search_document,
     a_service_document,
     a_trainers_document,
@@ -56,7 +52,6 @@ from tests.builders import (
     an_accuracy_document,
     an_accuracy_plan,
     an_advice_document,
-    an_augmentation_document,
     samples_at,
     scaling_rows_of,
     with_subject,
@@ -66,9 +61,6 @@ from unstall.benchmarks.accuracy.__main__ import COMMAND as ACCURACY
 from unstall.benchmarks.capacity.__main__ import COMMAND as CAPACITY
 from unstall.benchmarks.devices.__main__ import COMMAND as DEVICES
 from unstall.benchmarks.devices.__main__ import INFERENCE
-from unstall.benchmarks.evidence.augmentation.__main__ import COMMAND as AUGMENTATION
-from unstall.benchmarks.evidence.peers.__main__ import COMMAND as PEERS
-from unstall.benchmarks.evidence.scripts.__main__ import COMMAND as SCRIPTS
 from unstall.benchmarks.gate.__main__ import CHECK as GATE_CHECK
 from unstall.benchmarks.gate.__main__ import COMPARE as GATE_COMPARE
 from unstall.benchmarks.lab import command as lab_command
@@ -107,11 +99,6 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         an_accuracy_document(LADDER, all_trained(LADDER, generator="1111", tuned="1111")),
         an_accuracy_document(LADDER, {}),
     ),
-    "augmentation": (
-        AUGMENTATION,
-        an_augmentation_document(a_measured_augmentation()),
-        an_augmentation_document(),
-    ),
     "devices": (DEVICES, DEVICES_RUN, replace(DEVICES_RUN, samples=replace(DEVICES_RUN.samples, cases=()))),
     "devices --inference": (
         INFERENCE,
@@ -120,17 +107,11 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     ),
     "gate compare": (GATE_COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
     "gate check": (GATE_CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
-    "peers": (
-        PEERS,
-        a_peers_document(a_measured_peer("ours:one", (1000.0, 1100.0)), a_measured_peer("other", (500.0, 600.0))),
-        a_peers_document(),
-    ),
     "scaling": (
         SCALING,
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
         a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
     ),
-    "scripts": (SCRIPTS, a_scripts_document({"as written": [(2.0, 1.0)]}), a_scripts_document({})),
     "service local": (
         LOCAL,
         a_service_document(

@@ -15,6 +15,12 @@ import numpy as np
 if TYPE_CHECKING:
     from unstall.pipeline import PipelineConfig
 
+# Name -> what is read, what is served, and the steps between; every peer of a work does exactly these steps.
+WORKS = {
+    "cold": "JPEG files to float32 in [0, 1]: read, decode, 64x64, shear and zoom, flip",
+    "prepared": "a prepared file of 64x64 uint8 to uint8: random resized crop, flip",
+    "prepared-float": "the same file to float32 in [0, 1]: random resized crop, flip",
+}
 # The work of the well-known Keras cat/dog tutorial, at the size of its network.
 SIDE, BATCH = 64, 32
 SHEAR_DEGREES, ZOOM_RANGE, FLIP_PROBABILITY = 0.2, 0.2, 0.5
@@ -80,7 +86,7 @@ class Sink(Protocol):
         """Called with each batch."""
 
     def count(self, images: int) -> None:
-        """Called in the place of `take`, with a number of images, by a loader that serves no batches."""
+        """Called instead of `take`, with a number of images, by a loader that serves no batches."""
 
 
 class Loader(Protocol):

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.benchmarks.evidence.peers.renditions import Renditions
 from unstall.benchmarks.evidence.peers.catalogue import all_peers
-from unstall.benchmarks.evidence.peers.loaders.work import draw_affine, draw_crop
-from unstall.benchmarks.evidence.peers.renditions import Renditions
-from unstall.benchmarks.evidence.peers.works import WORKS
+from unstall.benchmarks.evidence.peers.loaders.work import WORKS, draw_affine, draw_crop
 from unstall.pipeline.sources.folder import from_folder
 
 PHOTOS = 12

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import a_scripts_document
+from tests.benchmarks.evidence.documents import printed
+from tests.benchmarks.evidence.scripts.builders import a_scripts_document
 from tests.checks import have_ended
 from tests.planted import planted
 from unstall.benchmarks.evidence.scripts.__main__ import main
-from unstall.benchmarks.evidence.scripts.report import HEADINGS, cells
 from unstall.benchmarks.evidence.scripts.results import Result, derive, without_times
+from unstall.benchmarks.evidence.scripts.view import note_of, view_of
 
 SLEEPS = """
 import time
@@ -78,7 +79,7 @@ def test_a_range_is_predicted_where_what_the_loader_takes_from_the_cores_is_unkn
     document = a_scripts_document(runs, tried={}, loading=0.2, most_taken=most)
     [result] = derive(document).scripts
     assert (result.is_least, result.prediction_off) == (True, None)
-    assert cells(result)[HEADINGS.index("if free")] == cell
+    assert f"; predicted if loading cost nothing: {cell}; with data that cost nothing: 2.00" in note_of(result)
     assert result.outside == pytest.approx(outside)
     [conclusion] = [text for text in derive(document).conclusions if text.startswith("For 1 more a range")]
     assert f"{int(not outside)} gained what lies in it" in conclusion and f"by {outside:.0%} at most" in conclusion
@@ -114,6 +115,20 @@ def test_what_differs_from_run_to_run_is_not_compared() -> None:
     )
 
 
+def test_the_table_has_a_row_and_a_line_for_each_script() -> None:
+    runs = {"as written": [(2.0,)] * 3, "by hand": [(1.0,)] * 3, "watched": [(2.2,)]}
+    seen = {"as written": "a", "watched": "b"}
+    document = a_scripts_document(runs, follows=["cache"], tried={"cache": 1.8}, chosen="cache", printed=seen)
+    [row] = view_of(document).rows
+    assert row["difference"] == ("a", "b")
+    assert printed(document, view_of(document)).startswith(
+        "script watched load% remedy measured by hand  off\ntrain     1.10   50% cache      1.80    2.00 -10%\n"
+    )
+    lines = " ".join(printed(document, view_of(document)).split())
+    assert "train: 2.00 s an epoch; printed differs; advised cache; predicted if loading cost nothing: 2.00;" in lines
+    assert "; measured 1.80; by hand 2.00 (2.00 to 2.00)" in lines
+
+
 @planted
 def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in (("good", SLEEPS.format(seconds=0.1)), ("bad", "raise SystemExit(3)")):
@@ -130,8 +145,8 @@ def test_scripts_run_in_turns_and_what_fails_is_named(tmp_path: Path, capsys: py
     reasons = {left_out["who"]: left_out["reason"] for left_out in results["left_out"]}
     assert reasons["bad"] == "as written, it ended with exit code 3; see bad-as-written.log"
     assert reasons["good"] == "watched, nothing was measured of it"
-    assert "me@1, a.py" in (tmp_path / "out" / "report.html").read_text()
-    assert "bad: as written" in capsys.readouterr().out
+    assert good["source"] == "me@1, a.py" and not (tmp_path / "out" / "report.html").exists()
+    assert "left out bad: as written" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -1,13 +1,12 @@
-"""Finds how a peer's work differs from the reference's: pure functions of what the peer's process saw."""
+"""Finds how a peer's work differs from that of a reference: pure functions of what the peer's process saw."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
 
-from unstall.benchmarks.evidence.peers.catalogue import Peer
-from unstall.benchmarks.evidence.peers.loaders.work import FLIP_PROBABILITY, SIDE, dtype_of
-from unstall.benchmarks.evidence.peers.samples import Identity, MeasuredPeer, Survey
+from tests.benchmarks.evidence.peers.seen import Identity, Survey
+from unstall.benchmarks.evidence.peers.loaders.work import FLIP_PROBABILITY, SIDE
 
 # For pixel values from 0 to 1. Decoders, resizing filters and random draws differ by less, a missing step by more.
 MEAN_TOLERANCE, STD_TOLERANCE = 0.02, 0.03
@@ -24,15 +23,6 @@ MOST_DIFFERENCE, DIFFERENCE_MARGIN = 2.0, 0.1
 _SHAPES = ((SIDE, SIDE, 3), (3, SIDE, SIDE))
 
 
-def other_work_of(work: str, peer: Peer, measured: MeasuredPeer, reference: Survey) -> tuple[str, ...]:
-    """Returns how a peer's work differs from the reference's; empty for a part of the work, which serves no images."""
-    if measured.survey is None:
-        return ()
-    differing = differences(measured.survey, measured.identity, reference, dtype_of(work))
-    # Images that differ in their form or content would only be said to differ a second time.
-    return differing or made_otherwise(measured.differences, peer.renditions.get(work, ""))
-
-
 def made_otherwise(differences: Mapping[str, tuple[float, ...]], stated: str) -> tuple[str, ...]:
     """Returns how a peer's images were made, where it is not as stated; empty where it is.
 
@@ -40,9 +30,7 @@ def made_otherwise(differences: Mapping[str, tuple[float, ...]], stated: str) ->
       differences: by rendition, how far each image is from the same photo made in that way, from 0 to 255.
       stated: the rendition that the catalogue states.
     """
-    medians = {name: statistics.median(each) for name, each in differences.items() if each}
-    if not medians:  # a document of an earlier version
-        return ()
+    medians = {name: statistics.median(each) for name, each in differences.items()}
     nearest = min(medians, key=lambda name: medians[name])
     off, least = medians[stated], medians[nearest]
     if off > MOST_DIFFERENCE:
@@ -53,17 +41,16 @@ def made_otherwise(differences: Mapping[str, tuple[float, ...]], stated: str) ->
     return ()
 
 
-def differences(survey: Survey, identity: Identity | None, reference: Survey, dtype: str) -> tuple[str, ...]:
+def differences(survey: Survey, identity: Identity, reference: Survey, dtype: str) -> tuple[str, ...]:
     """Returns how a peer's work differs from the reference's, in words; empty if it does not differ.
 
     Args:
       survey: what one epoch of the peer looked like.
-      identity: what two epochs with numbered images showed; None where that was not checked.
+      identity: what two epochs with numbered images showed.
       reference: the survey of the reference.
       dtype: the dtype that the batches must have.
     """
-    differing = [*_form(survey, reference, dtype), *_content(survey, reference)]
-    return tuple(differing + (_numbered(identity) if identity is not None else []))
+    return (*_form(survey, reference, dtype), *_content(survey, reference), *_numbered(identity))
 
 
 def _form(survey: Survey, reference: Survey, dtype: str) -> list[str]:

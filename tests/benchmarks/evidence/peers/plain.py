@@ -1,4 +1,4 @@
-"""The prepared work in a plain loop: the reference with which the peers' batches are compared; never timed."""
+"""The prepared work in a plain loop: the reference with which the peers' batches are compared."""
 
 from __future__ import annotations
 

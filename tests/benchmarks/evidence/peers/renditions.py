@@ -2,7 +2,7 @@
 
 A loader draws a map for each image, and tells nobody. So the map is estimated here: by the place and the size at which
 the served image, shrunk, matches the photo best (OpenCV's `matchTemplate`), then by aligning the two (its
-`findTransformECC`; Evangelidis and Psarakis, 2008). Through that map, the photo is made anew in each possible way. The
+`findTransformECC`; Evangelidis and Psarakis, 2008). Through that map, the photo is made again in each possible way. The
 way whose pixels differ least from the served ones is the loader's.
 """
 
@@ -22,7 +22,7 @@ from unstall.pipeline import ImageSource, PipelineConfig
 from unstall.pipeline.stages.compose import through_resize
 from unstall.pipeline.stages.opencv_decode import OpenCVDecoder
 
-# How many images of the sample are made anew: a peer takes a second.
+# How many images of the sample are made again: a peer takes a second.
 _IMAGES = 32
 # Pixels between the sizes at which a served image is looked for, and the width of the border for maps that reach out.
 _SIZE_STEP, _MARGIN = 3, 8
@@ -61,7 +61,7 @@ class _Base:
 
 
 class Renditions:
-    """The photos of a sample, from which served images are made anew.
+    """The photos of a sample, from which served images are made again.
 
     Args:
       sample: the photos, whose numbers the loader served as labels.
@@ -117,7 +117,7 @@ def _pillow(image: np.ndarray, how: Image.Resampling) -> np.ndarray:
 
 
 def _least_difference(image: np.ndarray, base: _Base, start: np.ndarray) -> float:
-    """Returns the difference from the image made anew, through the estimated map or one aligned to its pixels."""
+    """Returns the difference from the image made again, through the estimated map or one aligned to its pixels."""
     candidates = [start]
     aligned = _align(image, base.pixels, base.through(start), _SHARP)
     if aligned is not None:
