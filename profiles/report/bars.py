@@ -154,8 +154,3 @@ def waterfall_bar(begin: float, length: float, limit: float | None, text: str) -
             ]
         ),
     )
-
-
-def share_bar(ratio: float, text: str) -> Markup:
-    """Draws a bar for a cell of a table: full at 1, in the colour of compute."""
-    return filled(_SVG, text, filled(_PART, "compute", 0, round(100 * ratio, 1), text))

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from unstall import commands
 from unstall.profiles.machine.telemetry import Trace
-from unstall.profiles.report.bars import Bar, bar_chart, legend_of_parts, picture_table, share_bar, waterfall_bar
+from unstall.profiles.report.bars import Bar, bar_chart, legend_of_parts, picture_table, waterfall_bar
 from unstall.profiles.report.plots import machine_charts
 from unstall.profiles.report.remedies import HEADINGS
 from unstall.profiles.report.screen import TONES, Screen
@@ -55,7 +55,6 @@ def template(path: Path) -> jinja2.Template:
     jinja.globals |= {
         "activation": lambda: commands.activation(),  # of now
         "heat": heat,
-        "share_bar": share_bar,
         "waterfall_bar": waterfall_bar,
         "waterfall_of": waterfall_of,
         "script": Markup(script),

@@ -156,11 +156,6 @@ def test_bars_are_as_long_as_the_time_and_leave_out_parts_below_nothing() -> Non
     assert tags(bars.bar_chart([]), "svg") == []
 
 
-def test_a_bar_of_a_table_is_as_long_as_its_share() -> None:
-    (rect,) = tags(bars.share_bar(0.785, "decode"), "rect")
-    assert (rect["class"], rect["width"]) == ("compute", "78.5")
-
-
 def test_every_part_has_a_name_and_a_place_in_the_legend() -> None:
     assert set(bars.PART_NAMES) == set(PARTS)
     assert re.findall(r"</svg>(.*?)</span>", bars.legend_of_parts()) == list(bars.PART_NAMES.values())
@@ -193,7 +188,6 @@ def test_texts_are_escaped_wherever_they_stand(text: str) -> None:
         charts.line_chart(axis, axis, lines, bands=[Band(begin=0, end=1, text=text)], title=text),
         charts.legend_of_lines(lines),
         bars.bar_chart([Bar(label=text, text=text, seconds=dict.fromkeys(PARTS, 1.0))]),
-        bars.share_bar(0.5, text),
     ):
         seen = Page(str(chart))
         assert_harmless(seen)
