@@ -100,11 +100,12 @@ class ComparisonsRun(LabRun[AskedComparisons, ComparisonSamples]):
       dataset: the photos; None where a subject is a user's function, which loads its own data.
     """
 
+    command = "gate compare"
+
     def __init__(
         self, plan: ComparisonsPlan, dataset: Mapping[str, Any] | None, progress: Progress, errors: Console
     ) -> None:
         super().__init__(plan.asked, progress, dataset)
-        self.command = f"gate {plan.verb}"
         self._plan, self._errors = plan, errors
         self._comparisons = {name: Comparison(question=question) for name, question in plan.asked.questions.items()}
 

@@ -40,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
         "--threshold", type=float, default=0.05, metavar="T", help="the loss that counts (default: 0.05)"
     )
     compare.add_argument("--seed", type=int, metavar="N", help="of the coins that order each pair (default: by chance)")
-    _add_most_pairs(compare)
+    compare.add_argument(
+        "--most-pairs", type=int, choices=_MOST_PAIRS, default=_MOST_PAIRS[-1], help="where it ends (default: 24)"
+    )
     for verb, does in (
         ("record", "stores a benchmark's ratios to anchors"),
         ("check", "holds it against what is stored"),
@@ -56,34 +58,24 @@ def parser() -> argparse.ArgumentParser:
             of_baseline.add_argument(
                 "--threshold", type=float, default=0.10, metavar="T", help="the loss that counts (default: 0.10)"
             )
-    ratios = verbs.add_parser("ratios", help="this project's own recorded ratios", epilog=_EPILOG)
-    ratios.add_argument("--only", action="append", metavar="NAME", help="this alone; may be given several times")
-    _add_most_pairs(ratios)
     for verb, words in verbs.choices.items():
         if verb == "record":
             what = "where the log of a failure goes (default: runs/TIME)"
             words.add_argument("--out", type=Path, metavar="DIR", help=what)
         else:
             add_result_options(words)
-        if verb != "ratios":
-            of_revisions = "with --rev: the module:function that is measured of each revision"
-            of_baselines = f"what is measured: a variant, FILE.toml or module:function (default: {SUBJECT})"
-            what = of_revisions if verb == "compare" else of_baselines
-            words.add_argument("--subject", metavar="WHAT", help=what)
-            words.add_argument(
-                "--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images (default: {DATA})"
-            )
-            add_skip_list_option(words)
-            words.add_argument("--measure", choices=("loader", "train"), default="loader", help="(default: loader)")
-            words.add_argument("--model", default=MODEL, metavar="NAME", help=f"for train (default: {MODEL})")
-            words.add_argument("--device", default="cpu", metavar="DEV", help="for train: cpu, gpu, emulated:RATE")
+        of_revisions = "with --rev: the module:function that is measured of each revision"
+        of_baselines = f"what is measured: a variant, FILE.toml or module:function (default: {SUBJECT})"
+        what = of_revisions if verb == "compare" else of_baselines
+        words.add_argument("--subject", metavar="WHAT", help=what)
+        words.add_argument(
+            "--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images (default: {DATA})"
+        )
+        add_skip_list_option(words)
+        words.add_argument("--measure", choices=("loader", "train"), default="loader", help="(default: loader)")
+        words.add_argument("--model", default=MODEL, metavar="NAME", help=f"for train (default: {MODEL})")
+        words.add_argument("--device", default="cpu", metavar="DEV", help="for train: cpu, gpu, emulated:RATE")
         words.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for one process (default: 600)")
     # The main `--help` shows the usage of every verb too, for readers who look for an option there.
     arguments.epilog = "\n".join([*(words.format_usage() for words in verbs.choices.values()), _EPILOG])
     return arguments
-
-
-def _add_most_pairs(words: argparse.ArgumentParser) -> None:
-    words.add_argument(
-        "--most-pairs", type=int, choices=_MOST_PAIRS, default=_MOST_PAIRS[-1], help="where it ends (default: 24)"
-    )

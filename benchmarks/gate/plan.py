@@ -1,4 +1,4 @@
-"""Reads what the gate is asked: to compare subjects, test this project's ratios, or record or check a benchmark."""
+"""Reads what the gate is asked: to compare subjects, or to record or check a benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from unstall.benchmarks.gate.parser import SUBJECT
 from unstall.benchmarks.gate.processes import Setting, Subject
-from unstall.benchmarks.gate.ratios import RATIOS, SETTING
 from unstall.benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
 from unstall.benchmarks.lab.options import (
     UserError,
@@ -27,7 +26,6 @@ from unstall.needs import PHOTOS
 from unstall.pipeline import VARIANTS
 from unstall.profiles.gate import (
     PAIRS,
-    THRESHOLD_RATIO,
     Baseline,
     BaselineError,
     Claims,
@@ -119,14 +117,12 @@ class AskedCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonsPlan:
-    """A run of `compare` or `ratios`.
+    """A run of `compare`.
 
     Attributes:
-      verb: "compare" or "ratios".
       sides: A and B of each comparison, by the comparison's name.
     """
 
-    verb: str
     asked: AskedComparisons
     sides: Mapping[str, tuple[Subject, Subject]]
     setting: Setting
@@ -176,7 +172,6 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan | Che
         raise UserError(f"--timeout must be above 0 seconds, and finite. Received: {arguments.timeout}.")
     read_verb: Mapping[str, Callable[[argparse.Namespace, Path], ComparisonsPlan | CheckPlan | RecordPlan]] = {
         "compare": _compare,
-        "ratios": _ratios,
         "check": _check,
         "record": _record,
     }
@@ -218,7 +213,7 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
         b=b.label,
         threshold=arguments.threshold,
         at_least=arguments.at_least,
-        pairs=_looks(arguments),
+        pairs=tuple(count for count in PAIRS if count <= arguments.most_pairs),
         same_work=arguments.rev,
     )
     name = f"{b.label}\nagainst {a.label}"
@@ -229,7 +224,7 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
         data=_data_of(setting, a, b),
         commits=commits,
     )
-    return ComparisonsPlan(verb="compare", asked=asked, sides={name: (a, b)}, setting=setting, out=out)
+    return ComparisonsPlan(asked=asked, sides={name: (a, b)}, setting=setting, out=out)
 
 
 def _commits(arguments: argparse.Namespace) -> tuple[str, str]:
@@ -245,36 +240,6 @@ def _commits(arguments: argparse.Namespace) -> tuple[str, str]:
                 "OLD/bin/python NEW/bin/python"
             )
     return a, b
-
-
-def _ratios(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
-    check_packages("gate ratios", *PHOTOS)
-    for name in arguments.only or ():
-        if name not in RATIOS:
-            raise UserError(f"--only {name!r} is not recorded.{did_you_mean(name, RATIOS)} Known: {', '.join(RATIOS)}.")
-    chosen = {name: RATIOS[name] for name in arguments.only or RATIOS}
-    asked = AskedComparisons(
-        questions={
-            name: Question(
-                a=ratio.a.label,
-                b=ratio.b.label,
-                threshold=THRESHOLD_RATIO,
-                at_least=ratio.at_least,
-                pairs=_looks(arguments),
-            )
-            for name, ratio in chosen.items()
-        },
-        seed=secrets.randbits(32),
-        measure=_measure_of(SETTING),
-        data=SETTING.data,
-    )
-    return ComparisonsPlan(
-        verb="ratios",
-        asked=asked,
-        sides={name: (ratio.a, ratio.b) for name, ratio in chosen.items()},
-        setting=replace(SETTING, timeout_s=arguments.timeout),
-        out=out,
-    )
 
 
 def _check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
@@ -375,10 +340,6 @@ def _measure_of(setting: Setting) -> str:
 def _data_of(setting: Setting, *subjects: Subject) -> str | None:
     """Returns the photos' name; None where every subject is a user's function, which loads its own data."""
     return None if all(subject.kind == "function" for subject in subjects) else without_folder(setting.data)
-
-
-def _looks(arguments: argparse.Namespace) -> tuple[int, ...]:
-    return tuple(count for count in PAIRS if count <= arguments.most_pairs)
 
 
 def _check_ratio(option: str, value: float, *, below: float) -> None:

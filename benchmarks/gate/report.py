@@ -168,9 +168,8 @@ def _asked(question: Question) -> str:
 
 
 def _comparisons_page(document: ComparisonsDocument, results: Sequence[ComparisonResult]) -> str:
-    heading = "Recorded ratios" if document.command == "gate ratios" else "B against A"
     facts = _comparison_facts(document)
-    return _page(document, heading, comparison_grid(results), comparison_answers(results), facts)
+    return _page(document, "B against A", comparison_grid(results), comparison_answers(results), facts)
 
 
 def _print_comparisons(console: Console, document: ComparisonsDocument, results: Sequence[ComparisonResult]) -> None:

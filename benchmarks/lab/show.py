@@ -21,7 +21,6 @@ _OURS = {
     "doctor": "benchmarks.doctor.report:KIND",
     "gate check": "benchmarks.gate.report:CHECK",
     "gate compare": "benchmarks.gate.report:COMPARISONS",
-    "gate ratios": "benchmarks.gate.report:COMPARISONS",
     "scaleout": "benchmarks.scaleout.report:KIND",
     "scaleout check": "benchmarks.scaleout.check.report:KIND",
     "scaling": "benchmarks.scaling.report:KIND",

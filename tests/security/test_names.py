@@ -149,7 +149,6 @@ WRITES = {
     "benchmarks.tune --check": ("results.json", "report.html"),
     "benchmarks.gate compare mine:a mine:b": ("results.json", "report.html"),
     "benchmarks.gate check mine": ("results.json", "report.html"),
-    "benchmarks.gate ratios": ("results.json", "report.html"),
     "benchmarks.doctor --data=PETS": ("results.json", "report.html", "skip.jsonl"),
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.devices --inference": ("results.json", "report.html"),

@@ -277,7 +277,7 @@ NEEDED = {
     "service dispatcher": ("dispatcher",),
     "service worker": ("worker", "--dispatcher=trainer:5050", "--data=pets"),
     "service faults": ("faults",),
-    "gate": ("ratios",),
+    "gate": ("check", "mine"),
     "show": ("results.json",),
     "compare": ("a", "b"),
     "truth --only photos": ("--only", "photos", "--data=pets"),

@@ -15,7 +15,6 @@ from unstall.benchmarks.gate import __main__ as gate
 from unstall.benchmarks.gate import measure as gate_measure
 from unstall.benchmarks.gate import plan
 from unstall.benchmarks.gate.processes import MeasureError
-from unstall.benchmarks.gate.ratios import RATIOS
 from unstall.benchmarks.gate.samples import Process
 from unstall.benchmarks.lab.show import show
 from unstall.pipeline.commands.terminal import Stopped
@@ -145,14 +144,13 @@ def test_the_results_are_written_after_each_pair(machine, monkeypatch):
     assert kept == [2 * (number // 2) for number in range(12)]
 
 
-@pytest.mark.parametrize("words", [COMPARED, ("ratios",), ("check", "loader", "--subject", "mine:b")])
+@pytest.mark.parametrize("words", [COMPARED, ("check", "loader", "--subject", "mine:b")])
 def test_the_verdict_is_shown_again_from_the_file(machine, capsys, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(gate_measure, "read_source", lambda *_, **__: None)  # makes 2,000 photos
     if words[0] == "check":
         assert run("record", *words[1:]) == 0
         capsys.readouterr()
-    machine["mine:b"] = machine["monitor on"] = 700.0
+    machine["mine:b"] = 700.0
     assert run(*words) == 1
     printed = capsys.readouterr().out
     assert show(["out"]) == 0
@@ -161,11 +159,14 @@ def test_the_verdict_is_shown_again_from_the_file(machine, capsys, monkeypatch, 
     assert printed == f"{again}\nresults and report: out/results.json, out/report.html\n"
 
 
-def test_a_floor_is_asked_for(machine):
+def test_a_floor_is_asked_for(machine, capsys):
     machine["mine:b"] = 2500.0
-    assert run(*COMPARED, "--at-least", "2") == 0
+    assert run(*COMPARED, "--at-least", "2", "--timeout", "77") == 0
+    assert {setting.timeout_s for _, setting in machine["asked"]} == {77}
     shutil.rmtree("out")
     assert run(*COMPARED, "--at-least", "3") == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "mine:b against mine:a: asked for at least 3 times A: regression" in printed
 
 
 def test_files_and_variants_are_compared_on_images(machine, photos, tmp_path):
@@ -359,7 +360,6 @@ def test_no_photos_could_not_measure(machine, tmp_path, capsys):
         (("compare", "no", "such", "--rev", "--subject", "mine:a"), "--rev: "),
         (("record", "../up"), "A benchmark's name must be letters"),
         (("check", "loader", "--threshold", "1"), "--threshold must be above 0 and below 1"),
-        (("ratios", "--only", "tuned-against-generators"), "Did you mean 'tuned-against-generator'?"),
     ],
 )
 def test_bad_input_is_said_in_one_line(machine, capsys, words, message):
@@ -368,26 +368,6 @@ def test_bad_input_is_said_in_one_line(machine, capsys, words, message):
     assert message in error
     assert len(error.strip().splitlines()) == 1
     assert not pathlib.Path("out").exists()
-
-
-def test_this_projects_own_ratios_are_held_or_broken(machine, capsys, monkeypatch):
-    monkeypatch.setattr(gate_measure, "read_source", lambda *_, **__: None)  # makes 2,000 photos
-    for ratio in RATIOS.values():
-        machine[ratio.b.label] = 1000.0 * ratio.recorded
-    words = ("ratios", "--timeout", "77", *(word for name in RATIOS for word in ("--only", name)))
-    machine["tf-data-composed"] = 7600.0
-    machine["decode alone"] = 7600.0 / 0.7
-    assert run(*words) == 0
-    assert {setting.timeout_s for _, setting in machine["asked"]} == {77}
-    machine["monitor on"] = 700.0
-    shutil.rmtree("out")
-    assert run(*words) == 1
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "monitor-on-against-off: asked for at least 0.9 times A: regression" in printed
-
-
-def test_every_recorded_ratio_is_well_above_its_floor():
-    assert all(ratio.at_least < 0.95 * ratio.recorded for ratio in RATIOS.values())
 
 
 def test_the_content_of_images_is_what_counts(photos, tmp_path):

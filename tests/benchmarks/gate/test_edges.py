@@ -12,9 +12,7 @@ from tests import PROJECT_ROOT
 from tests.fakes import GateChildHere
 from tests.planted import planted
 from unstall.benchmarks.gate import __main__ as gate
-from unstall.benchmarks.gate import child, measure, plan, processes
-from unstall.benchmarks.gate.processes import Subject
-from unstall.benchmarks.gate.ratios import Ratio
+from unstall.benchmarks.gate import child, processes
 from unstall.profiles.gate import anchors
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.measure.schedule import epochs_for
@@ -79,12 +77,8 @@ def test_a_check_finds_a_slower_epoch(in_this_process, monkeypatch, capsys, a, b
 @planted
 @pytest.mark.claims
 @pytest.mark.parametrize(("a", "b"), SLOWER)
-def test_a_slower_epoch_does_not_reach_a_recorded_ratio(in_this_process, monkeypatch, capsys, a, b):
-    quick, slow = (Subject(label=name, kind="function", text=f"tests.edges:{name}") for name in (a, b))
-    ratio = Ratio(a=quick, b=slow, recorded=1.0, at_least=0.9)
-    monkeypatch.setattr(plan, "RATIOS", {"planted": ratio})
-    monkeypatch.setattr(measure, "read_source", lambda *_, **__: None)
-    assert_a_regression(("ratios",), b, capsys)
+def test_a_slower_epoch_does_not_reach_a_floor(in_this_process, capsys, a, b):
+    assert_a_regression(("compare", f"tests.edges:{a}", f"tests.edges:{b}", "--at-least", "0.9"), b, capsys)
 
 
 @pytest.mark.slow

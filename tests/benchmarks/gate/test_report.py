@@ -47,11 +47,7 @@ def test_all_that_follows_from_a_document_follows_from_its_file(name, tmp_path):
 
 def test_every_verb_that_leaves_a_document_can_be_shown():
     kinds = _Kinds()
-    assert {verb: kinds[f"gate {verb}"] for verb in ("compare", "ratios", "check")} == {
-        "compare": COMPARISONS,
-        "ratios": COMPARISONS,
-        "check": CHECK,
-    }
+    assert {verb: kinds[f"gate {verb}"] for verb in ("compare", "check")} == {"compare": COMPARISONS, "check": CHECK}
 
 
 def test_a_rate_that_is_none_makes_no_document(tmp_path):
