@@ -92,6 +92,7 @@ GONE: dict[str, str] = {
     "peers": "in a checkout, python -m benchmarks.evidence.peers measures it.",
     "scripts": "in a checkout, python -m benchmarks.evidence.scripts measures it.",
     "augmentation": "in a checkout, python -m benchmarks.evidence.augmentation measures it.",
+    "service faults": "python -m pytest -m slow tests/faults/test_service.py does them, in a checkout.",
     "gate ratios": "python -m pytest -m slow tests/benchmarks/gate/test_ratios.py holds them, in a checkout.",
 }
 

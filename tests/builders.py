@@ -59,10 +59,6 @@ from unstall.benchmarks.scaling.plan import Asked as ScalingAsked
 from unstall.benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
 from unstall.benchmarks.scaling.plan import Measurements as ScalingMeasurements
 from unstall.benchmarks.scaling.report import ScalingDocument
-from unstall.benchmarks.service.faults.plan import OURS, FaultsAsked
-from unstall.benchmarks.service.faults.plan import Case as FaultCase
-from unstall.benchmarks.service.faults.results import FaultsDocument
-from unstall.benchmarks.service.faults.samples import FaultSample, FaultSamples
 from unstall.benchmarks.service.plan import Asked as ServiceAsked
 from unstall.benchmarks.service.results import ServiceDocument
 from unstall.benchmarks.service.samples import MeasuredService, WorkerWindow
@@ -948,42 +944,6 @@ def a_capacity_document(*runs: MeasuredPool, measured: bool = True, **changes: A
     )
     changes = {name: value for name, value in changes.items() if name not in values}
     return _document_of("capacity", asked, samples, **changes)
-
-
-def a_fault_sample(
-    deliveries: Sequence[int] = (1,) * 10,
-    *,
-    kind: str = "killed",
-    policy: str = OURS,
-    moment: str = "middle",
-    **changes: Any,
-) -> FaultSample:
-    """Returns an epoch with a fault: every batch came once, and the trainer waited 1.5 s.
-
-    Args:
-      deliveries: how often each batch came.
-    """
-    values: dict[str, Any] = {
-        "case": FaultCase(kind=kind, policy=policy, moment=moment),
-        "batches": len(deliveries),
-        "deliveries": tuple(deliveries),
-        "repaired": 0,
-        "dropped": 0,
-        "end": "complete",
-        "longest_wait_ns": 1_500_000_000,
-        "wall_ns": 5 * 10**9,
-    }
-    return FaultSample(**(values | changes))
-
-
-def a_faults_document(*samples: FaultSample, **changes: Any) -> FaultsDocument:
-    cases = tuple(sample.case for sample in samples)
-    return _document_of(
-        "service faults",
-        FaultsAsked(cases=cases, images=320, batch_size=32, step_s=0.02, limit_s=20.0),
-        FaultSamples(cases=samples),
-        **changes,
-    )
 
 
 def a_fake_sample(window, round_):

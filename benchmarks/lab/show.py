@@ -16,7 +16,6 @@ _OURS = {
     "capacity": "benchmarks.capacity.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
     "service local": "benchmarks.service.report:KIND",
-    "service faults": "benchmarks.service.faults.report:KIND",
     "devices --inference": "benchmarks.devices.fewer_bits.report:KIND",
     "doctor": "benchmarks.doctor.report:KIND",
     "gate check": "benchmarks.gate.report:CHECK",

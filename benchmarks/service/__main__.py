@@ -1,9 +1,8 @@
-"""Runs tf.data service: its dispatcher, its workers; measures whether a local one pays, and what faults cost an epoch.
+"""Runs tf.data service: its dispatcher, its workers; measures whether a local one pays.
 
 unstall service dispatcher --port 5050
 unstall service worker --dispatcher HOST:5050 --data photos/train --config tuned.toml
 unstall service local --data photos/train --workers 1,2
-unstall service faults
 """
 
 from __future__ import annotations
@@ -25,21 +24,13 @@ LOCAL = Command(
     lab="benchmarks.service.measure:open_run",
     kind="benchmarks.service.report:KIND",
 )
-FAULTS = Command(
-    parser=parser,
-    plan=read_plan,
-    lab="benchmarks.service.faults.measure:open_run",
-    kind="benchmarks.service.faults.report:KIND",
-    exit_code=lambda document, results: 1 if results.broken else 0,
-)
-_MEASURE = {"local": LOCAL, "faults": FAULTS}
+_MEASURE = {"local": LOCAL}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command.
 
-    Returns 0; 1 where a fault cost our client a batch, or the client waited too long; 2 for bad input, 3 if nothing
-    could be measured or a server cannot start, 128 + signal if stopped.
+    Returns 0; 2 for bad input, 3 if nothing could be measured or a server cannot start, 128 + signal if stopped.
     """
     arguments = parser().parse_args(argv)
     console, errors = Terminal(), Terminal(stderr=True)

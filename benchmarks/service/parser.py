@@ -11,7 +11,7 @@ from unstall.parser import ArgumentParser
 from unstall.pipeline.commands import add_skip_list_option
 
 VARIANT = "tf-data-composed"
-ROUNDS, FAULT_IMAGES = 5, 3200
+ROUNDS = 5
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,14 +51,6 @@ def parser() -> argparse.ArgumentParser:
     local.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"of each (default: {ROUNDS})")
     add_result_options(local)
 
-    faults = verbs.add_parser("faults", help="kills, stops and cuts off real workers, and counts what comes")
-    faults.add_argument(
-        "--only", metavar="TEXT,...", help="cases of these kinds, policies or moments, or KIND/POLICY/MOMENT"
-    )
-    faults.add_argument(
-        "--images", type=int, default=FAULT_IMAGES, metavar="N", help=f"of an epoch (default: {FAULT_IMAGES})"
-    )
-    add_result_options(faults)
     return arguments
 
 

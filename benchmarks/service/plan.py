@@ -15,7 +15,6 @@ from unstall.benchmarks.lab.options import (
     servable,
     split_names,
 )
-from unstall.benchmarks.service.faults.plan import FaultsPlan, read_faults
 from unstall.benchmarks.service.parser import VARIANT
 from unstall.pipeline import VARIANTS, ConfigError, PipelineConfig
 from unstall.pipeline.service import NO_SERVICE, Address, parse_address
@@ -84,15 +83,6 @@ class ServerPlan:
     host: str | None = None
 
 
-def read_plan(arguments: argparse.Namespace, out: Path) -> Plan | FaultsPlan:
-    """Checks all options of a command that measures which can be checked before anything is opened.
-
-    Raises:
-      UserError: if an option is wrong; the message has one line.
-    """
-    return read_faults(arguments, out) if arguments.verb == "faults" else _local(arguments, out)
-
-
 def read_server(arguments: argparse.Namespace) -> ServerPlan:
     """Checks the options of a server.
 
@@ -128,7 +118,12 @@ def _worker(arguments: argparse.Namespace) -> ServerPlan:
     return plan
 
 
-def _local(arguments: argparse.Namespace, out: Path) -> Plan:
+def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
+    """Checks all options of `local` which can be checked before anything is opened.
+
+    Raises:
+      UserError: if an option is wrong; the message has one line.
+    """
     check_least(1, rounds=arguments.rounds)
     numbers = split_names(arguments.workers, "--workers")
     for number in numbers:

@@ -13,8 +13,6 @@ from tests import bad_files
 from tests.builders import (
     ONE_VARIANT,
     a_capacity_document,
-    a_fault_sample,
-    a_faults_document,
     a_gate_check_document,
     a_measured_pool,
     a_measured_service,
@@ -45,8 +43,6 @@ from unstall.benchmarks.scaleout.plan import Plan as ScaleoutPlan
 from unstall.benchmarks.scaling import measure as scaling_run
 from unstall.benchmarks.scaling.plan import Plan as ScalingPlan
 from unstall.benchmarks.service import measure as service_run
-from unstall.benchmarks.service.faults import measure as service_faults_run
-from unstall.benchmarks.service.faults.plan import FaultsPlan
 from unstall.benchmarks.service.plan import Plan as ServicePlan
 from unstall.benchmarks.trainers import measure as trainers_run
 from unstall.benchmarks.trainers import processes as trainers_processes
@@ -153,7 +149,6 @@ WRITES = {
     "benchmarks.devices": ("results.json", "report.html"),
     "benchmarks.devices --inference": ("results.json", "report.html"),
     "benchmarks.service local": ("results.json", "report.html"),
-    "benchmarks.service faults": ("results.json", "report.html"),
     "benchmarks.trainers": ("results.json", "report.html"),
     "benchmarks.scaleout": ("results.json", "report.html"),
     "benchmarks.scaleout --check --loopback": ("results.json", "report.html"),
@@ -253,12 +248,6 @@ def service(photos, folder):
     service_run.Run(some, from_folder(photos), bar).measure(lambda: None)
 
 
-def service_faults(photos, folder):
-    some = FaultsPlan(asked=a_faults_document(a_fault_sample()).plan, out=folder)
-    bar = command.progress_bar(Console(quiet=True))
-    service_faults_run.Run(some, from_folder(photos), bar).measure(lambda: None)
-
-
 def trainers(photos, folder):
     asked = a_trainers_document(a_measured_trainers("one-tensorflow")).plan
     asked = dataclasses.replace(asked, config=dataclasses.replace(asked.config, batch_size=1))
@@ -290,7 +279,6 @@ LOGS = {
     "one-tensorflow-0.log": ((trainers, trainers_processes),),
     "child.log": (
         (service, lab_run),
-        (service_faults, lab_run),
         (scaleout, lab_run),
         (pools, pools_run),
         (capacity, lab_run),

@@ -31,8 +31,6 @@ from tests.builders import (
     a_devices_document,
     a_doctor_document,
     a_document,
-    a_fault_sample,
-    a_faults_document,
     a_fewer_bits_document,
     a_hostile_trial,
     a_measured_case,
@@ -76,7 +74,6 @@ from unstall.benchmarks.gate.report import COMPARISONS
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
 from unstall.benchmarks.scaling.report import KIND as SCALING
-from unstall.benchmarks.service.faults.report import KIND as SERVICE_FAULTS
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
@@ -230,16 +227,6 @@ def service_report(text: str) -> str:
     return SERVICE.page(document, SERVICE.derive(document))
 
 
-def service_faults_report(text: str) -> str:
-    document = a_faults_document(
-        a_fault_sample(moment=text, end=text),
-        dataset=with_text(hostile_source(text).to_dict(), text),
-        complete=False,
-        **hostile_parts(text),
-    )
-    return SERVICE_FAULTS.page(document, SERVICE_FAULTS.derive(document))
-
-
 def trainers_report(text: str) -> str:
     document = a_trainers_document(
         a_measured_trainers("one-jax"),
@@ -322,7 +309,6 @@ PAGES = {
     "devices": devices_report,
     "devices --inference": fewer_bits_report,
     "service local": service_report,
-    "service faults": service_faults_report,
     "trainers": trainers_report,
     "scaleout": scaleout_report,
     "scaleout check": scaleout_check_report,
@@ -337,7 +323,6 @@ PAGES = {
 BY_TABLES = {
     "devices --inference",
     "service local",
-    "service faults",
     "trainers",
     "scaleout",
     "scaleout check",

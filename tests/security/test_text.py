@@ -25,8 +25,6 @@ from tests.builders import (
     a_costs,
     a_counting_group,
     a_doctor_document,
-    a_fault_sample,
-    a_faults_document,
     a_fewer_bits_document,
     a_gate_check_document,
     a_hostile_trial,
@@ -66,7 +64,6 @@ from unstall.benchmarks.lab.show import show
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
 from unstall.benchmarks.scaling.report import KIND as SCALING
-from unstall.benchmarks.service.faults.report import KIND as SERVICE_FAULTS
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
@@ -173,12 +170,6 @@ def show_service(console: Terminal, text: str) -> None:
     SERVICE.print(console, document, SERVICE.derive(document))
 
 
-def show_service_faults(console: Terminal, text: str) -> None:
-    sample = a_fault_sample(moment=text, end=text)
-    document = a_faults_document(sample, left_out=(LeftOut(who=text, reason=text),))
-    SERVICE_FAULTS.print(console, document, SERVICE_FAULTS.derive(document))
-
-
 def show_trainers(console: Terminal, text: str) -> None:
     document = a_trainers_document(a_measured_trainers("one-jax"), left_out=(LeftOut(who=text, reason=text),))
     document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, model=text, data=text))
@@ -237,7 +228,6 @@ TERMINALS = {
     "doctor": show_doctor,
     "devices --inference": show_fewer_bits,
     "service local": show_service,
-    "service faults": show_service_faults,
     "trainers": show_trainers,
     "scaleout": show_scaleout,
     "scaleout check": show_scaleout_check,
@@ -276,7 +266,6 @@ NEEDED = {
     "service": ("local",),
     "service dispatcher": ("dispatcher",),
     "service worker": ("worker", "--dispatcher=trainer:5050", "--data=pets"),
-    "service faults": ("faults",),
     "gate": ("check", "mine"),
     "show": ("results.json",),
     "compare": ("a", "b"),
@@ -287,7 +276,7 @@ NEEDED = {
 MODULES = {
     **{verb: function for verb, (function, _) in VERBS.items()},
     **{f"truth --only {part}": VERBS["truth"][0] for part in ("watching", "photos", "gate")},
-    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker", "faults")},
+    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker")},
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import UserError
-from unstall.benchmarks.service.faults.relay import Relay
+from unstall.benchmarks.scaleout.check.relay import Relay
 from unstall.pipeline.service import LOOPBACK_HOST
 
 _GROUPS = Path("/sys/fs/cgroup")

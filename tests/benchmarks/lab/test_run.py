@@ -27,8 +27,6 @@ from tests.builders import (
     a_costs,
     a_counting_group,
     a_devices_document,
-    a_fault_sample,
-    a_faults_document,
     a_fewer_bits_document,
     a_gate_check_document,
     a_measured_pipeline,
@@ -70,7 +68,7 @@ from unstall.benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from unstall.benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
 from unstall.benchmarks.scaling.__main__ import COMMAND as SCALING
-from unstall.benchmarks.service.__main__ import FAULTS, LOCAL
+from unstall.benchmarks.service.__main__ import LOCAL
 from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
 from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
 from unstall.benchmarks.tune.__main__ import ADVICE, CHECK
@@ -119,11 +117,6 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
             a_measured_service("local:1", 2000.0, workers=(a_worker_window("host:1", 2000),)),
         ),
         a_service_document(),
-    ),
-    "service faults": (
-        FAULTS,
-        a_faults_document(a_fault_sample(), a_fault_sample((0, 1, 2), policy="off", end="waited")),
-        a_faults_document(),
     ),
     "trainers": (
         TRAINERS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.service import __main__ as service
-from unstall.benchmarks.service.faults.plan import CASES, KINDS, MOMENTS, OURS, POLICIES, FaultsPlan
 from unstall.benchmarks.service.parser import VARIANT, parser
 from unstall.benchmarks.service.plan import Plan, ServerPlan, read_plan, read_server
 from unstall.pipeline import VARIANTS
@@ -19,15 +17,7 @@ WORKER = ("worker", "--dispatcher", "localhost:5050")
 
 
 def a_plan(*words: str) -> Plan:
-    plan = read_plan(parser().parse_args(["local", "--data", "photos", *words]), Path("out"))
-    assert isinstance(plan, Plan)
-    return plan
-
-
-def a_faults_plan(*words: str) -> FaultsPlan:
-    plan = read_plan(parser().parse_args(["faults", *words]), Path("out"))
-    assert isinstance(plan, FaultsPlan)
-    return plan
+    return read_plan(parser().parse_args(["local", "--data", "photos", *words]), Path("out"))
 
 
 def a_server(*words: str) -> ServerPlan:
@@ -56,9 +46,6 @@ MEASURING = {
     ("local", "--network", "fast"): "--network must be a rate such as 100mbit or 10gbit. Received: fast.",
     ("local", "--network", "1000"): "--network must be a rate such as 100mbit or 10gbit. Received: 1000.",
     ("local", "--network", "0gbit"): "--network must be a rate such as 100mbit or 10gbit. Received: 0gbit.",
-    ("faults", "--only", "flooded"): "--only flooded: there is no such kind (killed, added, ",
-    ("faults", "--only", ","): "--only needs at least one name. Received: ','.",
-    ("faults", "--images", "319"): "--images must be at least 320. Received: 319.",
 }
 SERVERS = {
     ("dispatcher", "--port", "0"): "--port must be a number from 1 to 65535. Received: 0.",
@@ -168,23 +155,3 @@ def test_a_worker_of_the_users_own_pipeline_has_no_config():
     plan = a_server(*WORKER, "--pipeline", "mine:make", "--host", "worker-1", "--port", "5051", "--open")
     assert (plan.data, plan.pipeline, plan.config) == (None, "mine:make", None)
     assert (plan.host, plan.port) == ("worker-1", 5051)
-
-
-def test_every_kind_of_fault_meets_every_policy_at_every_moment():
-    assert (len(KINDS), len(POLICIES), len(MOMENTS), len(CASES)) == (5, 3, 3, 45)
-    assert {(case.kind, case.policy, case.moment) for case in CASES} == set(itertools.product(KINDS, POLICIES, MOMENTS))
-    assert len({case.name for case in CASES}) == 45
-    assert OURS in POLICIES
-    assert all(0 <= moment < 1 for moment in MOMENTS.values())
-
-
-def test_all_cases_are_run_unless_some_are_named():
-    assert a_faults_plan().asked.cases == CASES
-    chosen = a_faults_plan("--only", OURS).asked.cases
-    assert len(chosen) == 15 and {case.policy for case in chosen} == {OURS}
-    assert {case.kind for case in a_faults_plan("--only", "killed,restarted").asked.cases} == {"killed", "restarted"}
-
-
-def test_the_fewest_images_are_ten_batches():
-    asked = a_faults_plan("--images", "320").asked
-    assert asked.images == 10 * asked.batch_size

@@ -1,4 +1,4 @@
-"""What is printed of a comparison and of faults, in 80 columns, and what the pages hold."""
+"""What is printed of a comparison, in 80 columns, and what the page holds."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ import dataclasses
 
 import pytest
 
-from tests.builders import (
-    a_fault_sample,
-    a_faults_document,
-    a_measured_service,
-    a_service_document,
-    a_worker_window,
-)
+from tests.builders import a_measured_service, a_service_document, a_worker_window
 from tests.checks import printed
-from unstall.benchmarks.service.faults.report import KIND as FAULTS
 from unstall.benchmarks.service.report import KIND as LOCAL
 from unstall.benchmarks.service.results import CAUSES
 from unstall.profiles.report import LeftOut
@@ -132,10 +125,9 @@ def test_a_consumer_is_named():
     assert "as fast as they came" not in text
 
 
-@pytest.mark.parametrize(("kind", "run"), [(LOCAL, a_run), (FAULTS, a_faults_document)])
-def test_what_was_left_out_is_printed_with_the_reason(kind, run):
-    document = run(left_out=(LeftOut(who="trainer:5050", reason="no dispatcher answers"),))
-    assert printed(kind, document).endswith("left out trainer:5050: no dispatcher answers")
+def test_what_was_left_out_is_printed_with_the_reason():
+    document = a_run(left_out=(LeftOut(who="trainer:5050", reason="no dispatcher answers"),))
+    assert printed(LOCAL, document).endswith("left out trainer:5050: no dispatcher answers")
 
 
 def test_the_page_has_the_rows_of_the_terminal():
@@ -144,67 +136,3 @@ def test_the_page_has_the_rows_of_the_terminal():
     assert "<td>host:2 (slow)</td><td>500</td>" in page
     assert '<td class="text">read 20, decode 700, all 900</td>' in page
     assert "3 workers: slower than the others: host:2." in page
-
-
-def faults(*, broken=False, **changes):
-    return a_faults_document(
-        a_fault_sample((1, 1, 2, 2), kind="killed", policy="off", moment="first"),
-        a_fault_sample((1, 0, 0, 1), kind="killed", policy="dynamic", end="waited", longest_wait_ns=20 * 10**9),
-        a_fault_sample((1, 1, 1, 0 if broken else 1), repaired=2, dropped=1, kind="restarted", moment="end"),
-        **changes,
-    )
-
-
-FAULT_TABLES = """
-off: tf.data service alone: each worker makes all batches
-fault  moment once more never made here dropped longest s end
-killed first     2    2     0         0       0       1.5 complete
-dynamic: tf.data service alone: each batch goes to one worker
-fault  moment once more never made here dropped longest s end
-killed middle    2    0     2         0       0      20.0 waited
-exactly once: our client over dynamic sharding: it makes missing batches itself
-fault     moment once more never made here dropped longest s end
-restarted end       4    0     0         2       1       1.5 complete
-"""
-
-
-def test_the_tables_of_faults_are_these():
-    assert printed(FAULTS, faults()).startswith(FAULT_TABLES.strip())
-
-
-def test_what_each_policy_cost_is_printed():
-    text = sentence_in(printed(FAULTS, faults()))
-    for sentence in (
-        "off: of 1 epochs 0 did not end by themselves; 0 batches never came, and 2 came more than once.",
-        "dynamic: of 1 epochs 1 did not end by themselves; 2 batches never came, and 0 came more than once.",
-        "exactly once: the trainer waited 1.5 s at most. Every epoch had each batch once.",
-        "exactly once must stay below 8.",
-        "cut off: the link to a worker is down for 10 s.",
-    ):
-        assert sentence in text
-    assert "BROKEN" not in text
-
-
-def test_a_broken_promise_is_printed():
-    text = sentence_in(printed(FAULTS, faults(broken=True)))
-    assert "exactly once: the trainer waited 1.5 s at most. BROKEN: " in text
-    assert "Every epoch had each batch once" not in text
-
-
-def test_a_run_without_our_client_says_nothing_of_it():
-    text = sentence_in(printed(FAULTS, a_faults_document(a_fault_sample(policy="off"))))
-    assert "Every epoch" not in text and "BROKEN" not in text
-
-
-def test_an_error_of_many_words_cuts_no_number():
-    text = printed(FAULTS, a_faults_document(a_fault_sample((0, 1), kind="restarted", end="words " * 20)))
-    assert "restarted middle    1    0     1         0       0       1.5 words words" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_the_page_of_faults_has_the_rows_of_the_terminal():
-    page = FAULTS.page(faults(), FAULTS.derive(faults()))
-    row = "<td>4</td><td>0</td><td>0</td><td>2</td><td>1</td><td>1.5</td>"
-    text = '<td class="text">'
-    assert f"<tr><td>restarted</td>{text}end</td>{row}{text}complete</td></tr>" in page
-    assert "Every epoch had each batch once." in page

@@ -1,4 +1,4 @@
-"""What is derived of planted windows: rates, what processes spend, what limits a service, and what faults cost."""
+"""What is derived of planted windows: rates, what processes spend, and what limits a service."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.builders import (
-    a_fault_sample,
-    a_faults_document,
-    a_measured_service,
-    a_service_document,
-    a_worker_window,
-)
-from unstall.benchmarks.service.faults.plan import KINDS, MOMENTS, OURS, POLICIES
-from unstall.benchmarks.service.faults.results import LONGEST_WAIT_S
-from unstall.benchmarks.service.faults.results import derive as derive_faults
+from tests.builders import a_measured_service, a_service_document, a_worker_window
 from unstall.benchmarks.service.results import CAUSES, ServiceResult, cause_of, derive
 
 # Signs of a service in which nothing is full and workers idle.
@@ -219,70 +210,3 @@ def test_a_row_has_the_interval_as_two_numbers():
     row = results["local:2"].to_dict()
     assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((2.0, 2.0)) and "interval" not in row
     assert results_of(a_measured_service("local:2", 2000.0))["local:2"].to_dict()["ratio_low"] is None
-
-
-# Faults
-
-
-def fault_of(*deliveries, **changes):
-    [result] = derive_faults(a_faults_document(a_fault_sample(deliveries, **changes))).cases
-    return result
-
-
-def test_batches_came_once_more_often_or_never():
-    result = fault_of(1, 1, 0, 2, 5, 0, 0)
-    assert (result.once, result.more, result.never) == (2, 2, 3)
-    assert result.once + result.more + result.never == result.batches
-
-
-def test_our_client_kept_its_promise():
-    result = fault_of(1, 1, 1, repaired=2, dropped=1, longest_wait_ns=int(LONGEST_WAIT_S * 1e9))
-    assert not result.broken
-    assert (result.repaired, result.dropped, result.longest_wait_s) == (2, 1, LONGEST_WAIT_S)
-
-
-BROKEN = {
-    "a batch is lost": ((1, 0, 1), {}),
-    "a batch is repeated": ((1, 2, 1), {}),
-    "the wait is long": ((1, 1, 1), {"longest_wait_ns": int(LONGEST_WAIT_S * 1e9) + 1}),
-    "the epoch was ended from outside": ((1, 1, 1), {"end": "waited"}),
-    "the epoch failed": ((1, 1, 1), {"end": "the dispatcher is gone"}),
-}
-
-
-@pytest.mark.parametrize("how", BROKEN)
-def test_our_client_broke_its_promise(how):
-    deliveries, changes = BROKEN[how]
-    assert fault_of(*deliveries, **changes).broken
-
-
-@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != OURS])
-@pytest.mark.parametrize("how", BROKEN)
-def test_the_service_alone_promises_nothing(how, policy):
-    deliveries, changes = BROKEN[how]
-    assert not fault_of(*deliveries, policy=policy, **changes).broken
-
-
-def test_broken_cases_are_listed():
-    samples = (a_fault_sample((1, 1)), a_fault_sample((1, 0), kind="stopped"))
-    results = derive_faults(a_faults_document(*samples))
-    assert list(results.broken) == ["stopped/exactly once/middle"]
-
-
-def test_results_come_by_policy_then_by_kind_then_as_they_were_run():
-    samples = [
-        a_fault_sample(kind=kind, policy=policy, moment=moment)
-        for kind in reversed(KINDS)
-        for policy in reversed(POLICIES)
-        for moment in MOMENTS
-    ]
-    cases = [result.case for result in derive_faults(a_faults_document(*samples)).cases]
-    assert [(case.policy, case.kind, case.moment) for case in cases] == [
-        (policy, kind, moment) for policy in POLICIES for kind in KINDS for moment in MOMENTS
-    ]
-
-
-def test_a_row_of_a_case_has_its_names_and_its_counts():
-    row = fault_of(1, 0, kind="cut off", moment="end").to_dict()
-    assert (row["kind"], row["policy"], row["moment"], row["once"], row["never"]) == ("cut off", OURS, "end", 1, 1)
-    assert (row["broken"], row["wall_s"], row["longest_wait_s"]) == (True, 5.0, 1.5)

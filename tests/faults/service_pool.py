@@ -10,7 +10,7 @@ from pathlib import Path
 
 import unstall
 from unstall.benchmarks.lab.ports import free_port
-from unstall.benchmarks.service.faults.relay import Relay
+from unstall.benchmarks.scaleout.check.relay import Relay
 from unstall.pipeline import ImageSource, PipelineConfig
 from unstall.pipeline.service import LOOPBACK_HOST, Address, Place
 from unstall.pipeline.service.handshake import check_reachable
@@ -21,6 +21,16 @@ _DISPATCHER = (
     "import sys; sys.path.insert(0, {folder!r}); import unstall; "
     "sys.exit(unstall.of_ours('benchmarks.service.__main__:main')(sys.argv[1:]))"
 )
+
+
+# What is done to the service, and what happens then.
+KINDS: dict[str, str] = {
+    "killed": "a worker is killed, and stays away",
+    "added": "a worker is added",
+    "stopped": "a worker stands still for 10 s, and goes on",
+    "restarted": "the dispatcher is killed, and comes back from its journal after 2 s",
+    "cut off": "the link to a worker is down for 10 s",
+}
 
 
 class Pool:

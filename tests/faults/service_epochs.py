@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -10,9 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from unstall.benchmarks.service.faults.plan import MOMENTS, OURS, Case, FaultsAsked
-from unstall.benchmarks.service.faults.pool import Pool
-from unstall.benchmarks.service.faults.samples import FaultSample
+from tests.faults.service_pool import KINDS, Pool
 from unstall.pipeline import VARIANTS, ImageSource
 from unstall.pipeline.errors import first_line
 from unstall.pipeline.service.client import ServiceClient, received
@@ -21,28 +20,105 @@ from unstall.pipeline.service.stream import Stream
 from unstall.pipeline.service.tf_private import distributed, named_functions
 from unstall.profiles import clock
 
+# Who promises what.
+OURS = "exactly once"
+POLICIES: dict[str, str] = {
+    "off": "tf.data service alone: each worker makes all batches",
+    "dynamic": "tf.data service alone: each batch goes to one worker",
+    OURS: "our client over dynamic sharding: it makes missing batches itself",
+}
+# The share of an epoch's batches that the trainer has when the fault comes.
+MOMENTS: dict[str, float] = {"first": 0.0, "middle": 0.5, "end": 0.9}
+# How long the trainer takes for a batch, and how long a policy is given after the fault; then the client is ended from
+# outside.
+_STEP_S, LIMIT_S = 0.02, 15.0
+# Our client may keep the trainer waiting for its patience and for making some batches itself, no longer.
+LONGEST_WAIT_S = 8.0
 _CONFIG = VARIANTS["tf-data-composed"]
 _LOOK_NS = 100_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A fault: its kind, under a policy, at a moment of an epoch."""
+
+    kind: str
+    policy: str
+    moment: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}/{self.policy}/{self.moment}"
+
+
+CASES = tuple(
+    Case(kind=kind, policy=policy, moment=moment)
+    for kind, policy, moment in itertools.product(KINDS, POLICIES, MOMENTS)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One epoch with a fault.
+
+    Attributes:
+      policy: the case's.
+      deliveries: how often the trainer got each batch, by the batch's number.
+      repaired: how many the client made itself.
+      dropped: how many came once more, and were dropped by the client.
+      end: "complete" if the epoch ended by itself; "waited" if it was ended from outside; else the error's first line.
+      longest_wait_s: the longest time that the trainer waited for a batch after the fault.
+    """
+
+    policy: str
+    deliveries: tuple[int, ...]
+    repaired: int
+    dropped: int
+    end: str
+    longest_wait_s: float
+
+    @property
+    def once(self) -> int:
+        return sum(count == 1 for count in self.deliveries)
+
+    @property
+    def more(self) -> int:
+        return sum(count > 1 for count in self.deliveries)
+
+    @property
+    def never(self) -> int:
+        return sum(count == 0 for count in self.deliveries)
+
+    @property
+    def broken(self) -> bool:
+        """Whether our client broke its promise: each batch once, and no long wait."""
+        kept = self.once == len(self.deliveries) and self.end == "complete" and self.longest_wait_s <= LONGEST_WAIT_S
+        return self.policy == OURS and not kept
+
+    def __str__(self) -> str:
+        return (
+            f"once {self.once}, more {self.more}, never {self.never}, made here {self.repaired}, "
+            f"dropped {self.dropped}, longest wait {self.longest_wait_s:.1f} s, {self.end}"
+        )
 
 
 class FaultSession:
     """Answers the parent; each request is a method."""
 
-    def __init__(self, asked: FaultsAsked, source: ImageSource) -> None:
-        self._asked, self._source = asked, source
+    def __init__(self, source: ImageSource) -> None:
+        self._source = source
         self._journal = tempfile.TemporaryDirectory()
         self._maker = BatchMaker(source, _CONFIG)
         self._pool: Pool | None = None
 
-    def run(self, case: Case) -> FaultSample:
+    def run(self, case: Case) -> Epoch:
         """Trains one epoch with a fault in it, on a service that is whole."""
         if self._pool is None:
             self._pool = Pool(self._source, _CONFIG, Path(tempfile.mkdtemp(dir=self._journal.name)))
         pool = self._pool
         try:
-            return _Epoch(case, self._asked, pool).run(
-                self._ours(pool) if case.policy == OURS else self._theirs(pool, case.policy), self._maker.batches
-            )
+            source = self._ours(pool) if case.policy == OURS else self._theirs(pool, case.policy)
+            return _Trainer(case, pool).run(source, self._maker.batches)
         finally:
             if not pool.heal():
                 pool.close()
@@ -102,17 +178,17 @@ class _Source:
     dropped: Callable[[], int]
 
 
-class _Epoch:
-    """One epoch of a case."""
+class _Trainer:
+    """Takes the batches of one epoch, and has the fault of a case done meanwhile."""
 
-    def __init__(self, case: Case, asked: FaultsAsked, pool: Pool) -> None:
-        self._case, self._asked, self._pool = case, asked, pool
+    def __init__(self, case: Case, pool: Pool) -> None:
+        self._case, self._pool = case, pool
         self._timers: list[threading.Timer] = []
 
-    def run(self, source: _Source, batches: int) -> FaultSample:
+    def run(self, source: _Source, batches: int) -> Epoch:
         deliveries = [0] * batches
         fault_at = int(MOMENTS[self._case.moment] * batches)
-        started_ns = last_ns = clock.now_ns()
+        last_ns = clock.now_ns()
         fault_ns: int | None = None
         longest_ns, end = 0, "complete"
         try:
@@ -128,28 +204,25 @@ class _Epoch:
                     break
                 if number is not None:
                     deliveries[number] += 1
-                    clock.sleep_until_ns(now_ns + int(self._asked.step_s * 1e9))
+                    clock.sleep_until_ns(now_ns + int(_STEP_S * 1e9))
                     last_ns = clock.now_ns()
-                elif fault_ns is not None and now_ns - max(fault_ns, last_ns) > self._asked.limit_s * 1e9:
+                elif fault_ns is not None and now_ns - max(fault_ns, last_ns) > LIMIT_S * 1e9:
                     longest_ns = now_ns - last_ns
                     end = "waited"
                     break
         except Exception as error:
             end = first_line(error)
         finally:
-            wall_ns = clock.now_ns() - started_ns
             source.close()
             for timer in self._timers:
                 timer.join()
-        return FaultSample(
-            case=self._case,
-            batches=batches,
+        return Epoch(
+            policy=self._case.policy,
             deliveries=tuple(deliveries),
             repaired=source.repaired(),
             dropped=source.dropped(),
             end=end,
-            longest_wait_ns=longest_ns,
-            wall_ns=wall_ns,
+            longest_wait_s=longest_ns / 1e9,
         )
 
     def _do_fault(self) -> None:
