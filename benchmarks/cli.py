@@ -92,6 +92,7 @@ GONE: dict[str, str] = {
     "peers": "in a checkout, python -m benchmarks.evidence.peers measures it.",
     "scripts": "in a checkout, python -m benchmarks.evidence.scripts measures it.",
     "augmentation": "in a checkout, python -m benchmarks.evidence.augmentation measures it.",
+    "tune --check": "python -m pytest -m slow tests/benchmarks/tune/test_check.py holds the choices, in a checkout.",
     "service faults": "python -m pytest -m slow tests/faults/test_service.py does them, in a checkout.",
     "gate ratios": "python -m pytest -m slow tests/benchmarks/gate/test_ratios.py holds them, in a checkout.",
 }

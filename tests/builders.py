@@ -73,13 +73,11 @@ from unstall.benchmarks.truth.results import TruthDocument
 from unstall.benchmarks.truth.samples import Attempt, Figure, Group
 from unstall.benchmarks.truth.samples import Case as TruthCase
 from unstall.benchmarks.truth.samples import Measurements as TruthMeasurements
-from unstall.benchmarks.tune.check.results import CheckDocument
-from unstall.benchmarks.tune.check.samples import CheckSamples, MeasuredConfig, MeasuredCosts, MeasuredTarget
 from unstall.benchmarks.tune.exactness import Exactness
 from unstall.benchmarks.tune.own.report import AdviceDocument
-from unstall.benchmarks.tune.plan import AdviceAsked, CheckAsked, Limits, Target
+from unstall.benchmarks.tune.plan import AdviceAsked, Limits
 from unstall.benchmarks.tune.plan import Asked as SearchAsked
-from unstall.benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument, name_of
+from unstall.benchmarks.tune.results import AUTOTUNE, HEURISTIC, NAIVE, SearchDocument
 from unstall.benchmarks.tune.samples import MeasuredPipeline, MeasuredStage, OrderSamples, SearchSamples
 from unstall.benchmarks.tune.samples import Subject as PipelineSubject
 from unstall.pipeline.address import NO_SERVICE
@@ -1119,69 +1117,6 @@ def an_advice_document(trial: Trial, **changes: Any) -> AdviceDocument:
         trial,
         **({"dataset": None} | changes),
     )
-
-
-# Of which follow 1,250 and 2,000 images/sec for the two pipelines of a check, one of which is limited by the model.
-CHECKED_COSTS = MeasuredCosts(
-    stages=tuple(
-        MeasuredStage(stage=stage, cost=StageCost(us_per_image=us))
-        for stage, us in {
-            ("load", "files", "full"): 1000.0,
-            ("augment", "tf_ops", "element"): 590.0,
-            ("composed", "files", "scaled"): 390.0,
-            ("batch", "elements", "float32"): 10.0,
-            ("batch", "batches", "float32"): 10.0,
-        }.items()
-    ),
-    consumer=Consumer(us_per_image=500.0, cpu_us_per_image=0.0),
-)
-
-
-def a_check_document(
-    *,
-    everything: Mapping[str, Sequence[float]] | None = None,
-    duel: Mapping[str, Sequence[float]] | None = None,
-    costs: Sequence[MeasuredCosts] = (CHECKED_COSTS,) * 4,
-    **changes: Any,
-) -> CheckDocument:
-    """Returns the document of a check of one target, for which the tuner chose the first of two pipelines.
-
-    Args:
-      everything: images/sec by round, of the pipelines of the space, by name.
-      duel: the same, of the rounds that measure the choice beside the best.
-      costs: measured before each round, and after the last.
-      changes: fields of the document that differ.
-    """
-    configs = {name_of(config): config for config in (TUNED_BASE, COMPOSED)}
-    chosen, best = configs
-    everything = {chosen: (1500.0,) * 3, best: (1600.0,) * 3} if everything is None else everything
-    search = a_search_document(a_measured_pipeline(chosen, 1500.0))
-
-    def measured(rates: Mapping[str, Sequence[float]]) -> tuple[MeasuredConfig, ...]:
-        return tuple(
-            MeasuredConfig(name=name, config=configs[name], samples=samples_at(*by_round))
-            for name, by_round in rates.items()
-        )
-
-    target = Target(model="cats-dogs-64", device=CPU)
-    values: dict[str, Any] = {
-        "command": "tune --check",
-        "left_out": (),
-        "plan": CheckAsked(data="photos", limits=LIMITS, targets=(target,)),
-        "samples": CheckSamples(
-            targets=(
-                MeasuredTarget(
-                    target=target,
-                    search=search.samples,
-                    searched=True,
-                    everything=measured(everything),
-                    costs=tuple(costs),
-                    duel=measured(duel or {}),
-                ),
-            )
-        ),
-    }
-    return replace(search, **(values | changes))
 
 
 def record_of(**changed):

@@ -25,7 +25,6 @@ _OURS = {
     "scaling": "benchmarks.scaling.report:KIND",
     "trainers": "benchmarks.trainers.report:KIND",
     "truth": "benchmarks.truth.report:KIND",
-    "tune --check": "benchmarks.tune.check.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",
     "tune": "benchmarks.tune.report:KIND",
 }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from unstall.benchmarks.lab.command import Command, run
 from unstall.benchmarks.tune.parser import parser
-from unstall.benchmarks.tune.plan import DIFF, SCRIPT, TOML, read_advice, read_check, read_search
+from unstall.benchmarks.tune.plan import DIFF, SCRIPT, TOML, read_advice, read_search
 
 SEARCH = Command(
     parser=parser,
@@ -26,27 +26,11 @@ ADVICE = Command(
     kind="benchmarks.tune.own.report:KIND",
     products=(DIFF,),
 )
-CHECK = Command(
-    parser=parser,
-    plan=read_check,
-    lab="benchmarks.tune.check.measure:open_run",
-    kind="benchmarks.tune.check.report:KIND",
-    exit_code=lambda document, results: int(results.exit_code),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Returns:
-      0; 2 for bad input; 3 if nothing could be measured; 128 + signal if stopped. With --check also 1 where a choice
-      of the tuner misses its goal, and 4 where it is not shown whether a choice does.
-    """
-    return run(
-        SEARCH,
-        argv,
-        choose=lambda arguments: CHECK if arguments.check else SEARCH if arguments.pipeline is None else ADVICE,
-    )
+    """Runs the command. Returns 0; 2 for bad input; 3 if nothing could be measured; 128 + signal if stopped."""
+    return run(SEARCH, argv, choose=lambda arguments: SEARCH if arguments.pipeline is None else ADVICE)
 
 
 if __name__ == "__main__":

@@ -40,20 +40,13 @@ def parser() -> argparse.ArgumentParser:
         "--budget",
         type=float,
         metavar="S",
-        help=f"seconds of measuring (default: {BUDGET_S:g}; with --thorough, --check or --pipeline "
-        f"{THOROUGH_BUDGET_S:g})",
+        help=f"seconds of measuring (default: {BUDGET_S:g}; with --thorough or --pipeline {THOROUGH_BUDGET_S:g})",
     )
     add("--thorough", action="store_true", help="measures more pipelines, in more rounds")
     add("--batch-size", type=int, metavar="N", help="images a batch")
     add("--config", type=Path, metavar="FILE.toml", help="augmentation, batch size, shuffle buffer and seed to keep")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes one of those")
     add("--details", action="store_true", help="prints all tables and sentences")
-    add(
-        "--check",
-        action="store_true",
-        help="holds the tuner against exhaustive search over a small space: for four targets, or for that of --model "
-        "and --device",
-    )
     add_skip_list_option(arguments)
     add_result_options(arguments)
     return arguments

@@ -1,4 +1,4 @@
-"""What the tuner is asked for: a search over a folder, advice on a user's own pipeline, or a check of its choices."""
+"""What the tuner is asked for: a search over a folder, or advice on a user's own pipeline."""
 
 from __future__ import annotations
 
@@ -24,15 +24,13 @@ from unstall.benchmarks.tune.parser import BUDGET_S, THOROUGH_BUDGET_S, parser
 from unstall.pipeline import PipelineConfig
 from unstall.pipeline.cache import cache_root
 from unstall.profiles import Device
-from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import without_folder
 
 # What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
 TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
-# Options that have no meaning beside --check, and beside --pipeline.
-_NOT_CHECKED = ("pipeline", "batch_size", "config", "set")
+# Options that have no meaning beside --pipeline.
 _NOT_ADVISED = ("data", "skip_list", "disk_limit", "exactness", "thorough", "config", "set")
 
 
@@ -120,49 +118,6 @@ class AdvicePlan:
     details: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A model and a device for which a check lets the tuner choose."""
-
-    model: str
-    device: Device
-
-
-TARGETS = tuple(
-    Target(model=model, device=parse_device(device))
-    for model, device in (
-        ("cats-dogs-64", "cpu"),
-        ("cats-dogs-128", "cpu"),
-        ("cats-dogs-64", "emulated:1000"),
-        ("cats-dogs-64", "emulated:20000"),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckAsked:
-    """What a check was asked for; its document keeps this.
-
-    Attributes:
-      data: the name that the user gave to the images, without folders.
-      limits: of each search.
-    """
-
-    data: str
-    limits: Limits
-    targets: tuple[Target, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckPlan:
-    """A check: what was asked, and where it reads and writes."""
-
-    asked: CheckAsked
-    data: str
-    out: Path
-    skip_list: Path | None = None
-
-
 def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
     """Checks what can be checked before anything is opened.
 
@@ -210,24 +165,9 @@ def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:
     )
 
 
-def read_check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
-    """Checks what can be checked before anything is opened.
-
-    Raises:
-      UserError: in one line, also for options that a check does not use.
-    """
-    shared, targets = _shared_options(arguments), TARGETS
-    if arguments.model or arguments.device:
-        if without_folder(shared.model) != shared.model:  # the document keeps the name of a target
-            raise UserError(f"--check --model needs a name without a folder. Received: {shared.model}.")
-        targets = (Target(model=shared.model, device=shared.device),)
-    asked = CheckAsked(data=without_folder(arguments.data), limits=shared.limits, targets=targets)
-    return CheckPlan(asked=asked, data=arguments.data, out=out, skip_list=arguments.skip_list)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SharedOptions:
-    """The options that a search, the advice and a check read alike."""
+    """The options that a search and the advice read alike."""
 
     model: str
     device: Device
@@ -236,8 +176,6 @@ class _SharedOptions:
 
 
 def _shared_options(arguments: argparse.Namespace) -> _SharedOptions:
-    if arguments.check and (ignored := _given(arguments, _NOT_CHECKED)):
-        raise UserError(f"--check measures pipelines of its own. Leave out: {', '.join(ignored)}.")
     if arguments.pipeline and (ignored := _given(arguments, _NOT_ADVISED)):
         raise UserError(
             f"--pipeline has images of its own, and remedies to try on them. Leave out: {', '.join(ignored)}."
@@ -287,7 +225,7 @@ def _limits(arguments: argparse.Namespace) -> Limits:
 
 
 def _is_quick(arguments: argparse.Namespace) -> bool:
-    return not (arguments.thorough or arguments.check or arguments.pipeline)
+    return not (arguments.thorough or arguments.pipeline)
 
 
 def _existing(folder: Path) -> Path:

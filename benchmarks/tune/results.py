@@ -15,8 +15,8 @@ from unstall.profiles.statistics import Interval, geometric_mean, ratio_interval
 NAIVE, HEURISTIC, AUTOTUNE = "naive", "heuristic", "AUTOTUNE"
 # Predicted rates that differ by less count as equal, and the simpler pipeline comes first.
 EQUAL_RATIO = 0.03
-# Measured rates that differ by less count as equal. The choice may be 3 % slower than the best pipeline (`GOAL_RATIO`
-# in check/results.py); a third of that is left for simplicity, because the means of the rates are noisy as well.
+# Measured rates that differ by less count as equal. The choice may be 3 % slower than the best pipeline
+# (docs/tuning.md); a third of that is left for simplicity, because the means of the rates are noisy as well.
 _LEVEL_RATIO = 0.01
 # How many of the pipelines that may be as fast as the fastest are measured in further rounds beside it.
 _RIVALS = 2

@@ -1,4 +1,4 @@
-"""What the search, the advice and the check share while they measure: the child's class, the rounds, the status."""
+"""What the search and the advice share while they measure: the child's class, the rounds, the status."""
 
 from __future__ import annotations
 

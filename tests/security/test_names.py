@@ -142,7 +142,6 @@ WRITES = {
     "benchmarks.pipeline": ("results.json", "report.html"),
     "benchmarks.tune": ("results.json", "report.html", "tuned.toml", "tuned.py"),
     "benchmarks.tune --pipeline=mine:make": ("results.json", "report.html"),
-    "benchmarks.tune --check": ("results.json", "report.html"),
     "benchmarks.gate compare mine:a mine:b": ("results.json", "report.html"),
     "benchmarks.gate check mine": ("results.json", "report.html"),
     "benchmarks.doctor --data=PETS": ("results.json", "report.html", "skip.jsonl"),

@@ -24,7 +24,6 @@ from tests.builders import (
     GATE_QUESTION,
     ONE_VARIANT,
     a_capacity_document,
-    a_check_document,
     a_comparisons_document,
     a_costs,
     a_counting_group,
@@ -77,7 +76,6 @@ from unstall.benchmarks.scaling.report import KIND as SCALING
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
-from unstall.benchmarks.tune.check.report import KIND as CHECK
 from unstall.benchmarks.tune.own.report import KIND as ADVICE
 from unstall.benchmarks.tune.report import KIND as TUNE
 from unstall.profiles.devices import Device
@@ -190,16 +188,6 @@ def advice_report(text: str) -> str:
     document = an_advice_document(a_hostile_trial(text), **hostile_parts(text))
     document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, pipeline=text, model=text))
     return ADVICE.page(document, ADVICE.derive(document))
-
-
-def check_report(text: str) -> str:
-    document = a_check_document(**hostile_parts(text))
-    [measured] = document.samples.targets
-    target = dataclasses.replace(measured.target, model=text)
-    everything = tuple(dataclasses.replace(config, name=text) for config in measured.everything)
-    measured = dataclasses.replace(measured, target=target, everything=everything)
-    document = dataclasses.replace(document, samples=dataclasses.replace(document.samples, targets=(measured,)))
-    return CHECK.page(document, CHECK.derive(document))
 
 
 def fewer_bits_report(text: str) -> str:
@@ -316,7 +304,6 @@ PAGES = {
     "doctor": doctor_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,
-    "tune --check": check_report,
     "gate": gate_report,
 }
 # Those whose template is `tables.html.j2`; others have a template of their name, the main job has `report.html.j2`.
@@ -329,7 +316,6 @@ BY_TABLES = {
     "capacity",
     "tune",
     "tune --pipeline",
-    "tune --check",
 }
 
 

@@ -20,7 +20,6 @@ from tests.builders import (
     GATE_INVARIANTS,
     ONE_VARIANT,
     a_capacity_document,
-    a_check_document,
     a_comparisons_document,
     a_costs,
     a_counting_group,
@@ -67,7 +66,6 @@ from unstall.benchmarks.scaling.report import KIND as SCALING
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
-from unstall.benchmarks.tune.check.report import KIND as CHECK
 from unstall.benchmarks.tune.own.report import KIND as ADVICE
 from unstall.benchmarks.tune.report import KIND as TUNE
 from unstall.pipeline import PipelineConfig
@@ -207,14 +205,6 @@ def show_advice(console: Terminal, text: str) -> None:
     ADVICE.print(console, document, ADVICE.derive(document))
 
 
-def show_check(console: Terminal, text: str) -> None:
-    document = a_check_document()
-    [measured] = document.samples.targets
-    measured = dataclasses.replace(measured, target=dataclasses.replace(measured.target, model=text))
-    document = dataclasses.replace(document, samples=dataclasses.replace(document.samples, targets=(measured,)))
-    CHECK.print(console, document, CHECK.derive(document))
-
-
 def show_truth(console: Terminal, text: str) -> None:
     document = a_truth_document(a_counting_group(1000.0, 1100.0, case=text))
     TRUTH.print(console, document, TRUTH.derive(document))
@@ -239,7 +229,6 @@ TERMINALS = {
     "materialize": show_materialized,
     "tuner": show_tuner,
     "advice": show_advice,
-    "check": show_check,
 }
 
 

@@ -22,7 +22,6 @@ from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
     a_capacity_document,
-    a_check_document,
     a_comparisons_document,
     a_costs,
     a_counting_group,
@@ -71,9 +70,8 @@ from unstall.benchmarks.scaling.__main__ import COMMAND as SCALING
 from unstall.benchmarks.service.__main__ import LOCAL
 from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
 from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
-from unstall.benchmarks.tune.__main__ import ADVICE, CHECK
+from unstall.benchmarks.tune.__main__ import ADVICE
 from unstall.benchmarks.tune.__main__ import SEARCH as TUNE
-from unstall.benchmarks.tune.check.samples import CheckSamples
 from unstall.benchmarks.tune.samples import SearchSamples
 from unstall.profiles.remedies import AS_WRITTEN, Trial
 from unstall.profiles.report import RESULTS, Document, LeftOut, load, write_results
@@ -86,8 +84,6 @@ DEVICES_RUN = a_devices_document()
 LADDER = an_accuracy_plan(seeds=3)
 SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
 ADVISED = an_advice_document(a_trial({AS_WRITTEN: samples_at(100.0, 110.0)}))
-# The choice is the best of all, so that the goal is reached.
-CHECKED = a_check_document(everything={"full, tf_ops a element, 2 calls, prefetch 2": (1500.0,) * 3})
 PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
@@ -133,7 +129,6 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),
-    "tune --check": (CHECK, CHECKED, replace(CHECKED, samples=CheckSamples(targets=()))),
 }
 
 

@@ -26,7 +26,6 @@ from unstall.benchmarks.lab.session import Job
 from unstall.benchmarks.lab.show import show
 from unstall.benchmarks.tune import __main__ as tune
 from unstall.benchmarks.tune import measure, report
-from unstall.benchmarks.tune.check.measure import small_space
 from unstall.benchmarks.tune.exactness import Exactness
 from unstall.benchmarks.tune.plan import size_bytes
 from unstall.benchmarks.tune.report import KIND
@@ -129,11 +128,6 @@ def test_a_candidate_says_what_it_does(config, name):
     assert name_of(config) == name
 
 
-def test_names_of_the_small_space_are_all_different():
-    names = [name_of(config) for config in small_space(PipelineConfig())]
-    assert len(set(names)) == len(names) == 10
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -149,14 +143,9 @@ def test_names_of_the_small_space_are_all_different():
             ["--classes", "3"],
             "--classes needs --pipeline: the images of --data have classes of their own. Leave it out.",
         ),
-        (["--check", "--classes", "3"], "--classes needs --pipeline: the images of --data have classes of their own."),
         (["--set", "shuffle_bufer=1"], "`shuffle_bufer` is not a setting. Did you mean 'shuffle_buffer'?"),
         (["--config", "none.toml"], "--config none.toml cannot be read: No such file or directory."),
         (["--data", "nowhere"], "nowhere does not exist."),
-        (
-            ["--check", "--batch-size", "8", "--pipeline", "mine:make"],
-            "--check measures pipelines of its own. Leave out: --pipeline, --batch-size.",
-        ),
         (
             ["--pipeline", "mine:make", "--thorough", "--exactness", "identical", "--set", "seed=1"],
             "--pipeline has images of its own, and remedies to try on them. Leave out: --exactness, --thorough, --set.",

@@ -1,1 +1,0 @@
-"""Holds the tuner against exhaustive search: over a small space, is its choice as fast as the best there is?"""
