@@ -261,7 +261,7 @@ def is_offered(name: str) -> bool:
 def named_modules() -> set[str]:
     """Returns the texts in `benchmarks` that name one of its modules, as "module" or "module:name".
 
-    Of an f-string only the part before its first value is read: f"benchmarks.gate.ratios:{name}" without the name.
+    Of an f-string only the part before its first value is read: f"benchmarks.tune.child:{name}" without the name.
     """
     texts = {
         node.value

@@ -24,7 +24,6 @@ class Table:
       title: stands above the table; empty for none.
       words: columns beside the first that hold text; all others hold numbers.
       chosen: the index of the row that stands out; None where none does.
-      wrong: the indices of rows that show a fault.
     """
 
     columns: Sequence[str]
@@ -32,7 +31,6 @@ class Table:
     title: str = ""
     words: Collection[str] = ()
     chosen: int | None = None
-    wrong: Collection[int] = ()
 
 
 def print_table(console: Console, table: Table) -> None:
@@ -47,8 +45,7 @@ def print_table(console: Console, table: Table) -> None:
         else:
             printed.add_column(Text(column), justify="right", no_wrap=True)
     for number, cells in enumerate(table.rows):
-        style = "bold" if number == table.chosen else "red" if number in table.wrong else ""
-        printed.add_row(*map(Text, cells), style=style)
+        printed.add_row(*map(Text, cells), style="bold" if number == table.chosen else "")
     console.print(printed)
 
 
