@@ -66,8 +66,8 @@ from unstall.benchmarks.service.samples import Measurements as ServiceMeasuremen
 from unstall.benchmarks.service.samples import Window as ServiceWindow
 from unstall.benchmarks.trainers.plan import Asked as TrainersAsked
 from unstall.benchmarks.trainers.results import TrainersDocument
-from unstall.benchmarks.trainers.samples import MeasuredTrainers, ProcessEpoch
 from unstall.benchmarks.trainers.samples import Measurements as TrainersMeasurements
+from unstall.benchmarks.trainers.samples import ProcessEpoch
 from unstall.benchmarks.truth.plan import Asked as TruthAsked
 from unstall.benchmarks.truth.results import TruthDocument
 from unstall.benchmarks.truth.samples import Attempt, Figure, Group
@@ -764,6 +764,7 @@ def a_service_document(*subjects: MeasuredService, **changes: Any) -> ServiceDoc
 def a_process_epoch(**changes: Any) -> ProcessEpoch:
     """Returns an epoch of 4 steps of 10 images: 20 ms of waiting and 80 ms in each step, 50 ms of them its own."""
     values: dict[str, Any] = {
+        "subject": "one-jax",
         "round": 0,
         "process": 0,
         "trained": 40,
@@ -776,33 +777,31 @@ def a_process_epoch(**changes: Any) -> ProcessEpoch:
     return ProcessEpoch(**(values | changes))
 
 
-def a_measured_trainers(subject: str, processes: int = 1, rounds: int = 3, **changes: Any) -> MeasuredTrainers:
-    """Returns a subject whose processes all do the same in each round.
+def a_measured_trainers(subject: str, processes: int = 1, rounds: int = 3, **changes: Any) -> tuple[ProcessEpoch, ...]:
+    """Returns the epochs of a subject whose processes all do the same in each round.
 
     Args:
       changes: to every epoch.
     """
-    return MeasuredTrainers(
-        subject=subject,
-        epochs=tuple(
-            a_process_epoch(round=number, process=process, **changes)
-            for number in range(rounds)
-            for process in range(processes)
-        ),
+    return tuple(
+        a_process_epoch(subject=subject, round=number, process=process, **changes)
+        for number in range(rounds)
+        for process in range(processes)
     )
 
 
-def a_trainers_document(*subjects: MeasuredTrainers, **changes: Any) -> TrainersDocument:
+def a_trainers_document(*subjects: tuple[ProcessEpoch, ...], **changes: Any) -> TrainersDocument:
     """Returns the document of a comparison with two trainers, with 10 images a step of each."""
+    epochs = tuple(epoch for subject in subjects for epoch in subject)
     asked = TrainersAsked(
-        subjects=tuple(subject.subject for subject in subjects),
+        subjects=tuple(dict.fromkeys(epoch.subject for epoch in epochs)),
         config=replace(VARIANTS["tf-data-autotune"], batch_size=10),
         model="cats-dogs-64",
         trainers=2,
         rounds=3,
         data="photos",
     )
-    return _document_of("trainers", asked, TrainersMeasurements(cores=2, subjects=subjects), **changes)
+    return _document_of("trainers", asked, TrainersMeasurements(epochs=epochs), **changes)
 
 
 # What sending and receiving costs: 100 us an image of a batch of ten, and 100 us more for 20 KB.

@@ -1,4 +1,4 @@
-"""Several trainers: replicas on one host by TensorFlow and JAX, and processes by JAX, each beside one trainer.
+"""Several trainers: replicas on one host by TensorFlow and JAX, and processes by JAX, compared with one trainer.
 
 unstall trainers
 unstall trainers --data photos/train --only one-jax,jax-processes,jax-processes-sharded
@@ -14,10 +14,7 @@ from unstall.benchmarks.trainers.parser import parser
 from unstall.benchmarks.trainers.plan import read_plan
 
 COMMAND = Command(
-    parser=parser,
-    plan=read_plan,
-    lab="benchmarks.trainers.measure:open_run",
-    kind="benchmarks.trainers.report:KIND",
+    parser=parser, plan=read_plan, lab="benchmarks.trainers.measure:open_run", kind="benchmarks.trainers.report:KIND"
 )
 
 

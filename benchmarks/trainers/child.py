@@ -1,12 +1,11 @@
 """Trains in a child process, alone or as one of several, and times each step.
 
-The parent has put Keras' backend, and how many devices JAX has, into the environment (`place.py`).
+The parent has put Keras' backend, and how many devices JAX has, into the environment (`Subject.environment`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +14,10 @@ import tensorflow as tf
 
 from unstall.benchmarks.lab.backend import Refused
 from unstall.benchmarks.lab.session import noise_batch
-from unstall.benchmarks.trainers.auto_shard import asked_of_tensorflow
-from unstall.benchmarks.trainers.counting import Counter, counted
-from unstall.benchmarks.trainers.place import Place
 from unstall.benchmarks.trainers.plan import Asked
-from unstall.benchmarks.trainers.samples import AutoShard, ProcessEpoch
+from unstall.benchmarks.trainers.samples import ProcessEpoch
 from unstall.benchmarks.trainers.subjects import BY_FILES, BY_KERAS, SUBJECTS
-from unstall.benchmarks.trainers.timed_fit import TimedFit, timed_replicas
+from unstall.benchmarks.trainers.timed_fit import TimedFit, counted
 from unstall.models import ModelError, image_size, open_model
 from unstall.pipeline import ImageSource, build
 from unstall.pipeline.errors import UnavailableError
@@ -33,12 +29,18 @@ _ALONE_STEPS = 4
 
 
 class TrainerSession:
-    """Answers the parent; each request is a method. All processes of a subject are asked at the same time."""
+    """Answers the parent; each request is a method. All processes of a subject are asked at the same time.
 
-    def __init__(self, asked: Asked, source: ImageSource, place: Place) -> None:
-        self._asked, self._source, self._place = asked, source, place
-        self._subject = SUBJECTS[place.subject]
-        self._counter = Counter()
+    Args:
+      subject: a name of `SUBJECTS`.
+      process: the number of this process, from 0.
+      address: where process 0 waits for the others, HOST:PORT; empty where there are none.
+    """
+
+    def __init__(self, asked: Asked, source: ImageSource, subject: str, process: int, address: str) -> None:
+        self._asked, self._source, self._process, self._address = asked, source, process, address
+        self._name, self._subject = subject, SUBJECTS[subject]
+        self._decoded: list[int] = []
         self._loader: Any = None
         self._fit: TimedFit | None = None
         self._alone: Windows | None = None
@@ -48,81 +50,52 @@ class TrainerSession:
             devices = [tf.config.LogicalDeviceConfiguration()] * asked.trainers
             tf.config.set_logical_device_configuration(cpu, devices)
 
-    def start(self) -> AutoShard | None:
-        """Opens the model and the loader, and trains for two epochs. Returns what TensorFlow says of the dataset.
+    def start(self) -> None:
+        """Opens the model and the loader, and trains for two epochs, of which none counts.
 
         Raises:
           Refused: if the model or the loader cannot be used here.
         """
         try:
-            return self._start()
+            if self._subject.processes:
+                keras.distribution.initialize(self._address, self._asked.trainers, self._process)
+            keras.utils.set_random_seed(0)
+            with self._distributed():
+                model = self._model()
+            size = image_size(model, self._asked.model)
+            self._fit = TimedFit(model, self.data(size), self._decoded)
         except (ModelError, UnavailableError) as error:
             raise Refused(str(error)) from error
+        self._batch = noise_batch(self._asked.config.batch_size, size)
+        self.epoch(0)
 
-    def _start(self) -> AutoShard | None:
-        if self._subject.processes:
-            address = f"{self._place.host}:{self._place.port}"
-            keras.distribution.initialize(address, self._asked.trainers, self._place.process)
-        keras.utils.set_random_seed(0)
-        with self._distributed() as strategy:
-            model = open_model(self._asked.model, classes=len(self._source.class_names))
-            model, replicas = timed_replicas(model) if strategy else (model, None)
-        size = image_size(model, self._asked.model)
-        data = self._data(size)
-        facts = None
-        if strategy is not None:
-            facts = asked_of_tensorflow(data, self._counter, hosts=self._asked.trainers)
-        self._fit = TimedFit(model, data, self._counter, replicas)
-        self._fit.epoch()
-        if self._subject.processes:
-            self._prepare_alone(size)
-        return facts
+    def _model(self) -> Any:
+        return open_model(self._asked.model, classes=len(self._source.class_names))
 
-    @contextlib.contextmanager
-    def _distributed(self) -> Iterator[Any]:
-        """Puts the subject's distribution in place. Yields TensorFlow's strategy; None on JAX and for one trainer."""
-        if not self._subject.several:
-            yield None
-        elif self._subject.backend == "tensorflow":
-            strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
-            with strategy.scope():
-                yield strategy
-        else:
+    def _distributed(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns the scope in which the subject's model is made. On JAX its distribution stays in place."""
+        if self._subject.several and self._subject.backend == "tensorflow":
+            devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+            return tf.distribute.MirroredStrategy(devices).scope()
+        if self._subject.several:
             self._distribute()
-            yield None
+        return contextlib.nullcontext()
 
     def _distribute(self) -> None:
         automatic = self._subject.sharded_by == BY_KERAS
         keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=automatic))
 
-    def _data(self, size: tuple[int, int]) -> Any:
+    def data(self, size: tuple[int, int]) -> Any:
         """Returns the dataset of this process, whose images are counted as they leave the pipeline."""
-        images, batch_size = self._source.images, self._asked.config.batch_size
-        trainers = self._asked.trainers if self._subject.several else 1
-        source = self._source
-        if self._subject.sharded_by == BY_FILES:
-            source = source.shard(self._place.process, trainers)
-        else:
-            batch_size *= trainers
-        assert source.images % batch_size == 0, (images, batch_size)
-        config = replace(self._asked.config, image_size=size, batch_size=batch_size)
+        source, config = self._source, replace(self._asked.config, image_size=size)
         if self._subject.sharded_by == BY_FILES:  # an order and draws of its own
-            config = replace(config, seed=config.seed + self._place.process)
+            source = source.shard(self._process, self._asked.trainers)
+            config = replace(config, seed=config.seed + self._process)
+        elif self._subject.several:
+            config = replace(config, batch_size=config.batch_size * self._asked.trainers)
+        assert source.images % config.batch_size == 0, (source.images, config.batch_size)
         self._loader = build(config, source)
-        return counted(self._loader.data, self._counter, batch_size, delay_ms=self._delay_ms())
-
-    def _delay_ms(self) -> int:
-        planted = self._asked.planted
-        if planted is None or not self._subject.processes or planted.process != self._place.process:
-            return 0
-        return planted.delay_ms
-
-    def _prepare_alone(self, size: tuple[int, int]) -> None:
-        keras.distribution.set_distribution(None)
-        model = open_model(self._asked.model, classes=len(self._source.class_names))
-        self._alone, self._batch = Windows(model, CPU), noise_batch(self._asked.config.batch_size, size)
-        self._alone.resident(self._batch, steps=_ALONE_STEPS, round_=0)
-        self._distribute()
+        return counted(self._loader.data, self._decoded, config.batch_size)
 
     def epoch(self, number: int) -> ProcessEpoch:
         """Trains for two epochs, of which the second is measured.
@@ -131,23 +104,15 @@ class TrainerSession:
           number: of the round.
         """
         assert self._fit is not None
-        timed = self._fit.epoch()
-        return ProcessEpoch(
-            round=number,
-            process=self._place.process,
-            trained=timed.images,
-            decoded=timed.decoded,
-            wall_ns=timed.wall_ns,
-            wait_ns=tuple(timed.wait_ns),
-            step_ns=tuple(timed.step_ns),
-            alone_ns=self._alone_ns(number),
-            replica_ns=tuple(map(tuple, timed.replica_ns)),
-        )
+        return replace(self._fit.epoch(self._name, number, self._process), alone_ns=self._alone_ns(number))
 
     def _alone_ns(self, number: int) -> int | None:
-        if self._alone is None:
+        """Returns the time of a step without other trainers, of a copy of the model; None in one process."""
+        if not self._subject.processes:
             return None
         keras.distribution.set_distribution(None)
+        if self._alone is None:
+            self._alone = Windows(self._model(), CPU)
         sample = self._alone.resident(self._batch, steps=_ALONE_STEPS, round_=number)
         self._distribute()
         return int(sample.s_per_image * self._asked.config.batch_size * 1e9)

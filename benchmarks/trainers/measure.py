@@ -6,6 +6,7 @@ import importlib.util
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -15,10 +16,9 @@ from unstall.benchmarks.lab.command import read_source, take_whole
 from unstall.benchmarks.lab.run import LabRun
 from unstall.benchmarks.trainers.plan import Asked, Plan
 from unstall.benchmarks.trainers.processes import Trainers, TrainersFailed
-from unstall.benchmarks.trainers.samples import MeasuredTrainers, Measurements
+from unstall.benchmarks.trainers.samples import Measurements, ProcessEpoch
 from unstall.benchmarks.trainers.subjects import SUBJECTS
 from unstall.pipeline import ImageSource
-from unstall.profiles.provenance import usable_threads
 from unstall.profiles.report import LeftOut
 
 # Each request trains for so many epochs, in which every process may decode all images.
@@ -47,11 +47,11 @@ class Run(LabRun[Asked, Measurements]):
         self._asked_of_children = replace(plan.asked, model=plan.model)
         # A process that waits for another one hangs until the time is over.
         self._timeout_s = images_timeout_s(_EPOCHS * plan.asked.trainers * source.images)
-        self._measured: dict[str, MeasuredTrainers] = {}
+        self._epochs: list[ProcessEpoch] = []
         self._trainers: dict[str, Trainers] = {}
 
     def samples(self) -> Measurements:
-        return Measurements(cores=usable_threads(), subjects=tuple(self._measured.values()))
+        return Measurements(epochs=tuple(self._epochs))
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Starts the processes of every subject, and measures epochs in rounds over the subjects.
@@ -62,43 +62,35 @@ class Run(LabRun[Asked, Measurements]):
         task = self._progress.add_task("starting", total=asked.rounds)
         for name in asked.subjects:
             self._progress.update(task, description=f"starting {name}", refresh=True)
-            self._start(name)
+            if SUBJECTS[name].backend == "jax" and importlib.util.find_spec("jax") is None:
+                self._left_out.append(LeftOut(who=name, reason="JAX is not installed: pip install jax"))
+            else:
+                self._ask(name, "start")
         order = random.Random()
         for number in range(asked.rounds):
             for name in order.sample(list(self._trainers), len(self._trainers)):
                 self._progress.update(task, description=name, refresh=True)
-                self._epoch(name, number)
+                self._epochs += self._ask(name, "epoch", number)
             self._progress.update(task, advance=1, refresh=True)
             after_round()
         self._progress.remove_task(task)
 
-    def _start(self, name: str) -> None:
-        if SUBJECTS[name].backend == "jax" and importlib.util.find_spec("jax") is None:
-            self._left_out.append(LeftOut(who=name, reason="JAX is not installed: pip install jax"))
-            return
-        try:
-            trainers = Trainers(name, self._asked_of_children, self._source, self._out)
-            self._trainers[name] = trainers
-            [auto_shard, *_] = trainers.ask("start", timeout_s=self._timeout_s)
-        except TrainersFailed as error:
-            self._leave_out(name, error)
-            return
-        self._measured[name] = MeasuredTrainers(subject=name, auto_shard=auto_shard)
+    def _ask(self, name: str, method: str, *arguments: Any) -> list[Any]:
+        """Asks the processes of a subject, which the first request starts.
 
-    def _epoch(self, name: str, number: int) -> None:
+        Returns:
+          Their answers; none if one of them failed, which leaves the subject out. All have ended then, and their logs
+          stay.
+        """
         try:
-            epochs = self._trainers[name].ask("epoch", number, timeout_s=self._timeout_s)
+            if name not in self._trainers:
+                self._trainers[name] = Trainers(name, self._asked_of_children, self._source, self._out)
+            return self._trainers[name].ask(method, *arguments, timeout_s=self._timeout_s)
         except TrainersFailed as error:
-            self._leave_out(name, error)
-            return
-        subject = self._measured[name]
-        self._measured[name] = replace(subject, epochs=(*subject.epochs, *epochs))
-
-    def _leave_out(self, name: str, error: TrainersFailed) -> None:
-        """Leaves a subject out, whose processes have ended; their logs stay."""
-        reason = str(error).replace(self._asked_of_children.model, self._asked.model)  # names no folder
-        self._left_out.append(LeftOut(who=name, reason=reason))
-        self._trainers.pop(name, None)
+            reason = str(error).replace(self._asked_of_children.model, self._asked.model)  # names no folder
+            self._left_out.append(LeftOut(who=name, reason=reason))
+            self._trainers.pop(name, None)
+            return []
 
     def close(self) -> None:
         for trainers in self._trainers.values():

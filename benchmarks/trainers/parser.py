@@ -11,7 +11,8 @@ from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
 from unstall.pipeline.commands import add_skip_list_option
 
-VARIANT, DATA, ROUNDS, PROCESSES = "tf-data-autotune", "generated:640", 5, 2
+VARIANT = "tf-data-autotune"
+_DATA, _ROUNDS, _PROCESSES = "generated:640", 5, 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,17 +24,14 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"Subjects: {', '.join(SUBJECTS)}.",
     )
     add = arguments.add_argument
-    add("--data", default=DATA, metavar="DIR|generated:N", help=f"a folder of photos (default: {DATA})")
+    add("--data", default=_DATA, metavar="DIR|generated:N", help=f"a folder of photos (default: {_DATA})")
     add_skip_list_option(arguments)
     add("--model", default=MODEL, metavar="NAME", help=f"a name, module:function or .keras file (default: {MODEL})")
-    which = arguments.add_mutually_exclusive_group()
-    which.add_argument("--variant", metavar="NAME", help=f"a pipeline of tf.data's (default: {VARIANT})")
-    which.add_argument("--config", type=Path, metavar="FILE.toml", help="of benchmarks.tune, or your own")
+    add("--config", type=Path, metavar="FILE.toml", help=f"the tuner's pipeline, or your own (default: {VARIANT})")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes the pipeline; may be repeated")
-    add("--processes", type=int, default=PROCESSES, metavar="N", help=f"how many trainers (default: {PROCESSES})")
+    add("--processes", type=int, default=_PROCESSES, metavar="N", help=f"how many trainers (default: {_PROCESSES})")
     add("--batch-size", type=int, metavar="N", help="images a step of each trainer (default: the pipeline's)")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help=f"epochs of each subject (default: {ROUNDS})")
+    add("--rounds", type=int, default=_ROUNDS, metavar="N", help=f"epochs of each subject (default: {_ROUNDS})")
     add("--only", metavar="NAME,...", help="these subjects only (default: all)")
-    add("--plant", metavar="PROCESS:MS", help="makes a process slower by so much a batch, to see that it is named")
     add_result_options(arguments)
     return arguments

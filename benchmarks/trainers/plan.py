@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,21 +11,10 @@ from unstall.benchmarks.trainers.parser import VARIANT
 from unstall.benchmarks.trainers.subjects import SUBJECTS
 from unstall.pipeline import VARIANTS, PipelineConfig
 from unstall.pipeline.service import NO_SERVICE
-from unstall.pipeline.variants import TF_DATA
-from unstall.profiles.cluster import TfConfigError, read_tf_config
 from unstall.profiles.provenance import without_folder
 
 # Each is a process with Keras, TensorFlow and JAX in it, or a device that shares this host's cores with the others.
 _MOST_PROCESSES = 8
-_LONGEST_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planted:
-    """A fault of a known size: the loader of one process takes longer for each batch."""
-
-    process: int
-    delay_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +28,6 @@ class Asked:
       trainers: how many trainers the subjects with several of them have.
       rounds: epochs of each subject.
       data: the photos' name, without folders.
-      hosts: how many workers this process' TF_CONFIG names; 0 without one.
-      planted: a delay in one process, or None.
     """
 
     subjects: tuple[str, ...]
@@ -51,8 +36,6 @@ class Asked:
     trainers: int
     rounds: int
     data: str
-    hosts: int = 0
-    planted: Planted | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +57,12 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     """Checks all options that can be checked before anything is opened.
 
     Raises:
-      UserError: if an option, or the environment's TF_CONFIG, is wrong; the message has one line.
+      UserError: if an option is wrong; the message has one line.
     """
     check_least(1, rounds=arguments.rounds)
     if not 2 <= arguments.processes <= _MOST_PROCESSES:
         raise UserError(f"--processes must be from 2 to {_MOST_PROCESSES}. Received: {arguments.processes}.")
     check_model(arguments.model)
-    try:
-        cluster = read_tf_config(os.environ)
-    except TfConfigError as error:
-        raise UserError(str(error)) from error
     asked = Asked(
         subjects=tuple(SUBJECTS) if arguments.only is None else known_names(arguments.only, "--only", SUBJECTS),
         config=_config(arguments),
@@ -91,17 +70,12 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         trainers=arguments.processes,
         rounds=arguments.rounds,
         data=without_folder(arguments.data),
-        hosts=cluster.workers if cluster else 0,
-        planted=_planted(arguments),
     )
     return Plan(asked=asked, data=arguments.data, model=arguments.model, out=out, skip_list=arguments.skip_list)
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
-    name, *others = known_names(arguments.variant or VARIANT, "--variant", TF_DATA)
-    if others:
-        raise UserError(f"--variant must be one name. Received: {arguments.variant}.")
-    config = config_of(arguments.config, arguments.set, VARIANTS[name], batch_size=arguments.batch_size)
+    config = config_of(arguments.config, arguments.set, VARIANTS[VARIANT], batch_size=arguments.batch_size)
     if config.loader != "tf_data":
         raise UserError(f"Several trainers are fed by tf.data here: loader must be tf_data. Received: {config.loader}.")
     if config.service != NO_SERVICE:
@@ -116,15 +90,3 @@ def _config(arguments: argparse.Namespace) -> PipelineConfig:
         )
     # One iterator for all epochs reads on at the end of an epoch, so that no epoch's images could be counted.
     return replace(config, one_iterator=False)
-
-
-def _planted(arguments: argparse.Namespace) -> Planted | None:
-    if arguments.plant is None:
-        return None
-    match = re.fullmatch(r"(\d{1,3}):(\d{1,6})", arguments.plant, re.ASCII)
-    if match is None or int(match[1]) >= arguments.processes or not 1 <= int(match[2]) <= _LONGEST_MS:
-        raise UserError(
-            f"--plant must be PROCESS:MS, a process from 0 to {arguments.processes - 1} and 1 to {_LONGEST_MS} "
-            f"milliseconds. Received: {arguments.plant}."
-        )
-    return Planted(process=int(match[1]), delay_ms=int(match[2]))

@@ -9,7 +9,6 @@ from typing import Any
 from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused, kill_all
 from unstall.benchmarks.lab.command import new_log
 from unstall.benchmarks.lab.ports import free_port
-from unstall.benchmarks.trainers.place import Place, environment_of
 from unstall.benchmarks.trainers.plan import Asked
 from unstall.benchmarks.trainers.subjects import SUBJECTS
 from unstall.pipeline import ImageSource
@@ -36,17 +35,17 @@ class Trainers:
     """
 
     def __init__(self, name: str, asked: Asked, source: ImageSource, out: Path) -> None:
-        processes = asked.trainers if SUBJECTS[name].processes else 1
-        port = free_port() if processes > 1 else 0
-        environment = environment_of(name, asked.trainers)
+        subject = SUBJECTS[name]
+        processes = asked.trainers if subject.processes else 1
+        address = f"{LOOPBACK_HOST}:{free_port()}" if subject.processes else ""
+        environment = subject.environment(asked.trainers)
         self._logs: list[Path] = []
         self._children: list[Child] = []
         try:
             for process in range(processes):
-                place = Place(subject=name, process=process, host=LOOPBACK_HOST, port=port)
                 self._logs.append(new_log(out / f"{name}-{process}.log"))
-                child = Child(_SESSION, CPU, self._logs[-1], asked, source, place, environment=environment)
-                self._children.append(child)
+                arguments = (asked, source, name, process, address)
+                self._children.append(Child(_SESSION, CPU, self._logs[-1], *arguments, environment=environment))
         except ChildDied as error:
             self.kill()
             raise TrainersFailed(str(error)) from error
@@ -62,33 +61,22 @@ class Trainers:
         with ThreadPoolExecutor(len(self._children)) as pool:
             answers = [pool.submit(child.ask, method, *arguments, timeout_s=timeout_s) for child in self._children]
             try:
-                wait(answers, return_when=FIRST_EXCEPTION)
-                failed = self._failed(answers)
-                if failed is not None:
+                if any(answer.exception() for answer in wait(answers, return_when=FIRST_EXCEPTION).done):
                     wait(answers, timeout=_SETTLE_S)
-                    failed = self._failed(answers)
-                    self.kill()
+                    raise self._error(answers)
             except BaseException:
                 self.kill()
                 raise
-        if failed is not None:
-            raise failed
         return [answer.result() for answer in answers]
 
-    def _failed(self, answers: list[Future[Any]]) -> TrainersFailed | None:
-        """Returns why the answers failed: that a process has ended before what others say; None if none failed yet."""
-        errors = {
-            number: error
-            for number, answer in enumerate(answers)
-            if answer.done() and (error := answer.exception()) is not None
-        }
-        for number, error in sorted(errors.items(), key=lambda item: not isinstance(item[1], ChildDied)):
-            if isinstance(error, ChildDied) and len(self._children) > 1:
-                return TrainersFailed(f"process {number} of {len(self._children)}: {error}")
-            if isinstance(error, ChildDied | JobRefused):
-                return TrainersFailed(str(error))
-            raise error
-        return None
+    def _error(self, answers: list[Future[Any]]) -> BaseException:
+        """Returns why the answers failed: that a process has ended before what others say of it."""
+        errors = [(number, answer.exception()) for number, answer in enumerate(answers) if answer.done()]
+        failed = [(number, error) for number, error in errors if error is not None]
+        number, error = min(failed, key=lambda item: not isinstance(item[1], ChildDied))
+        if isinstance(error, ChildDied) and len(self._children) > 1:
+            return TrainersFailed(f"process {number} of {len(self._children)}: {error}")
+        return TrainersFailed(str(error)) if isinstance(error, ChildDied | JobRefused) else error
 
     def close(self) -> None:
         """Ends the processes, and removes their logs."""

@@ -1,16 +1,18 @@
-"""Times the steps of Keras' own `fit`: waiting for the batch, and the step, in each replica where there are several."""
+"""Times the steps of Keras' own `fit`, and counts the images that its pipeline makes, in the process that makes them.
+
+`Windows` of `profiles.measure` are not used: who waits for whom needs each step of an epoch that all processes began
+together, such as the second of a `fit`, and what was decoded in that epoch.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from unstall.benchmarks.trainers.counting import Counter
+from unstall.benchmarks.trainers.samples import ProcessEpoch
 from unstall.profiles import clock
 from unstall.profiles.devices import CPU
 from unstall.profiles.measure.backends import backend_of
@@ -19,70 +21,29 @@ from unstall.profiles.measure.backends import backend_of
 _EPOCHS = 2
 
 
-@dataclass(slots=True, kw_only=True)
-class TimedEpoch:
-    """What was timed of an epoch, filled in while the epoch runs; attributes as in `samples.ProcessEpoch`."""
+def counted(dataset: Any, decoded: list[int], batch_size: int) -> Any:
+    """Adds the images of each batch to `decoded`, before anything divides the dataset among trainers.
 
-    images: int = 0
-    decoded: int = 0
-    wall_ns: int = 0
-    wait_ns: list[int] = field(default_factory=list)
-    step_ns: list[int] = field(default_factory=list)
-    replica_ns: list[list[int]] = field(default_factory=list)
+    The function that counts is stateful, so that tf.data neither drops it nor moves a `shard` to the other side of it:
+    each image that was decoded passes here, whether or not this process trains on it.
 
-
-class Marks:
-    """When each replica began a step, and when it had its own gradients, by the number of the replica."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._begun_ns: dict[int, int] = {}
-        self.took_ns: dict[int, list[int]] = {}
-
-    def begin(self, replica: int) -> int:
-        with self._lock:
-            self._begun_ns[int(replica)] = clock.now_ns()
-        return replica
-
-    def end(self, replica: int, *gradients: Any) -> int:
-        with self._lock:
-            took_ns = clock.now_ns() - self._begun_ns[int(replica)]
-            self.took_ns.setdefault(int(replica), []).append(took_ns)
-        return replica
-
-
-class TimedReplicas(keras.Model):
-    """A model whose replicas note when they begin a step and when they have their own gradients.
-
-    What follows, the sum of all gradients, ends in all replicas at the same time.
+    Args:
+      dataset: of `(images, labels)`, in whole batches.
+      decoded: gets a number for each batch, from threads of tf.data's.
+      batch_size: of each batch. Without it Keras could not divide a dataset whose last stage is a `map`.
     """
 
-    marks: Marks
+    def count(labels: Any) -> Any:
+        decoded.append(len(labels))
+        return labels
 
-    def train_step(self, data: Any) -> Any:
-        images, labels = data
-        replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
-        # The labels make the mark wait for the batch.
-        begun = tf.numpy_function(lambda number, _: self.marks.begin(number), [replica, labels], tf.int32)
-        with tf.control_dependencies([begun]):
-            images = tf.identity(images)
-        with tf.GradientTape() as tape:
-            outputs = self(images, training=True)
-            loss = self.compute_loss(x=images, y=labels, y_pred=outputs, training=True)
-        gradients = tape.gradient(loss, self.trainable_weights)
-        few = [tf.reshape(gradient, (-1,))[:1] for gradient in gradients]
-        with tf.control_dependencies([tf.numpy_function(self.marks.end, [replica, *few], tf.int32)]):
-            gradients = [tf.identity(gradient) for gradient in gradients]
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
-        return self.compute_metrics(images, labels, outputs)
+    def passes(images: Any, labels: Any) -> tuple[Any, Any]:
+        shape = labels.shape
+        labels = tf.numpy_function(count, [labels], labels.dtype)
+        labels = tf.ensure_shape(tf.ensure_shape(labels, shape), (batch_size, *shape[1:]))
+        return tf.ensure_shape(images, (batch_size, *images.shape[1:])), labels
 
-
-def timed_replicas(model: Any) -> tuple[Any, Marks]:
-    """Returns the same network, compiled alike, whose replicas are timed; call it in the scope of their strategy."""
-    timed = TimedReplicas(model.inputs, model.outputs)
-    timed.marks = Marks()
-    timed.compile_from_config(model.get_compile_config() | {"jit_compile": False})
-    return timed, timed.marks
+    return dataset.map(passes)
 
 
 class TimedFit(keras.callbacks.Callback):
@@ -91,42 +52,48 @@ class TimedFit(keras.callbacks.Callback):
     Args:
       model: compiled, in whatever distribution.
       data: the dataset of this process.
-      counter: of the dataset's images.
-      marks: of the model's replicas, or None.
+      decoded: gets the images of each batch that the dataset makes.
     """
 
-    def __init__(self, model: Any, data: Any, counter: Counter, marks: Marks | None) -> None:
+    def __init__(self, model: Any, data: Any, decoded: list[int]) -> None:
         super().__init__()
-        self._trained, self._data, self._counter, self._marks = model, data, counter, marks
+        self._fitted, self._data, self._decoded = model, data, decoded
         self._backend = backend_of(model, CPU)
         self._own: Callable[..., Any] | None = None
-        self._timed = TimedEpoch()
-        self._begun_ns = self._decoded_before = 0
+        # Of the epoch so far: when each step was asked for, had its batch, and was done; and images.
+        self._steps: list[tuple[int, int, int]] = []
+        self._begun_ns = self._trained = self._made = 0
 
-    def epoch(self) -> TimedEpoch:
-        """Trains for two epochs. Returns what was timed of the second."""
+    def epoch(self, subject: str, number: int, process: int) -> ProcessEpoch:
+        """Trains for two epochs. Returns what was timed of the second, without `alone_ns`."""
         try:
-            self._trained.fit(self._data, epochs=_EPOCHS, shuffle=False, verbose=0, callbacks=[self])
+            self._fitted.fit(self._data, epochs=_EPOCHS, shuffle=False, verbose=0, callbacks=[self])
         finally:
             if self._own is not None:
-                self._trained.train_function = self._own
-        return self._timed
+                self._fitted.train_function = self._own
+        return ProcessEpoch(
+            subject=subject,
+            round=number,
+            process=process,
+            trained=self._trained,
+            decoded=self._made,
+            wall_ns=self._steps[-1][2] - self._begun_ns,
+            wait_ns=tuple(came - asked for asked, came, _ in self._steps),
+            step_ns=tuple(done - came for _, came, done in self._steps),
+        )
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self._own is None:
-            self._own = self._trained.train_function
-        self._trained.train_function = self._step
+            self._own = self._fitted.train_function
+        self._fitted.train_function = self._step
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._timed, self._decoded_before = TimedEpoch(), self._counter.images
-        if self._marks is not None:
-            self._marks.took_ns.clear()
+        self._steps, self._trained = [], 0
+        self._decoded.clear()
         self._begun_ns = clock.now_ns()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._timed.decoded = self._counter.images - self._decoded_before
-        if self._marks is not None:
-            self._timed.replica_ns = [took_ns for _, took_ns in sorted(self._marks.took_ns.items())]
+        self._made = sum(self._decoded)
 
     def _step(self, *arguments: Any) -> Any:
         """A step of `fit`: the arguments are the state, on JAX, and the iterator."""
@@ -137,11 +104,8 @@ class TimedFit(keras.callbacks.Callback):
         came_ns = clock.now_ns()
         result = self._own(*state, iter((batch,)))
         self._backend.synchronise(result)
-        done_ns = clock.now_ns()
-        self._timed.images += self._images(batch)
-        self._timed.wait_ns.append(came_ns - asked_ns)
-        self._timed.step_ns.append(done_ns - came_ns)
-        self._timed.wall_ns = done_ns - self._begun_ns
+        self._steps.append((asked_ns, came_ns, clock.now_ns()))
+        self._trained += self._images(batch)
         return result
 
     def _images(self, batch: Any) -> int:

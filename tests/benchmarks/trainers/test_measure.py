@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import threading
+from collections import Counter
 from typing import Any, ClassVar
 
 import pytest
@@ -19,7 +20,6 @@ from unstall.benchmarks.lab.child import ChildDied, ChildHung, JobRefused
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.trainers import measure, processes
 from unstall.benchmarks.trainers.measure import Run
-from unstall.benchmarks.trainers.place import Place
 from unstall.benchmarks.trainers.plan import Plan
 from unstall.benchmarks.trainers.processes import Trainers, TrainersFailed
 from unstall.pipeline import from_folder
@@ -32,28 +32,30 @@ class FakeChild:
 
     trouble: ClassVar[dict[tuple[str, int], Exception | str]] = {}
     living: ClassVar[list[FakeChild]] = []
-    places: ClassVar[list[Place]] = []
+    places: ClassVar[list[tuple[str, int, str]]] = []
     environments: ClassVar[list[dict[str, str]]] = []
     timeouts_s: ClassVar[set[float]] = set()
     models: ClassVar[set[str]] = set()
 
-    def __init__(self, session, device, log, asked, source, place, *, environment):
-        self._place, self._killed = place, threading.Event()
+    def __init__(self, session, device, log, asked, source, subject, process, address, *, environment):
+        self._subject, self._process, self._killed = subject, process, threading.Event()
         FakeChild.living.append(self)
-        FakeChild.places.append(place)
+        FakeChild.places.append((subject, process, address))
         FakeChild.environments.append(environment)
         FakeChild.models.add(asked.model)
         log.write_text("said")
 
     def ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
         self.timeouts_s.add(timeout_s)
-        trouble = self.trouble.get((method, self._place.process))
+        trouble = self.trouble.get((method, self._process))
         if trouble == "hang":
             assert self._killed.wait(30)
             raise ChildDied("the process died of signal SIGTERM")
         if isinstance(trouble, Exception):
             raise trouble
-        return None if method == "start" else a_process_epoch(round=arguments[0], process=self._place.process)
+        if method == "start":
+            return None
+        return a_process_epoch(subject=self._subject, round=arguments[0], process=self._process)
 
     def kill(self) -> None:
         self._killed.set()
@@ -83,14 +85,18 @@ def a_run(photos, out, *subjects: str, batch_size: int = 1) -> Run:
     return Run(plan, from_folder(photos), command.progress_bar(Console(quiet=True)))
 
 
+def epochs_of(run: Run) -> Counter[str]:
+    return Counter(epoch.subject for epoch in run.samples().epochs)
+
+
 def test_every_subject_is_measured_once_a_round_in_all_of_its_processes(photos, tmp_path):
     run = a_run(photos, tmp_path, "one-jax", "jax-processes")
     rounds = []
-    run.measure(lambda: rounds.append(len(run.document(complete=False).samples.subjects[0].epochs)))
+    run.measure(lambda: rounds.append(epochs_of(run)["one-jax"]))
     run.close()
     document = run.document(complete=True)
     assert rounds == [1, 2, 3]
-    assert [len(subject.epochs) for subject in document.samples.subjects] == [3, 6]
+    assert epochs_of(run) == {"one-jax": 3, "jax-processes": 6}
     assert not document.left_out and not FakeChild.living and not list(tmp_path.iterdir())
 
 
@@ -108,12 +114,14 @@ def test_long_epochs_get_more_time_before_they_count_as_hung(photos, tmp_path, m
     assert FakeChild.timeouts_s == {400}
 
 
-def test_the_processes_of_a_subject_meet_at_one_port(photos, tmp_path):
+def test_the_processes_of_a_subject_meet_at_one_port_of_this_host_only(photos, tmp_path):
     a_run(photos, tmp_path, "one-jax", "jax-processes").measure(lambda: None)
     one, *several = FakeChild.places
-    assert (one.process, one.port) == (0, 0)
-    assert [place.process for place in several] == [0, 1]
-    assert len({place.port for place in several}) == 1 and several[0].port
+    assert one == ("one-jax", 0, "")
+    assert [place[:2] for place in several] == [("jax-processes", 0), ("jax-processes", 1)]
+    [address] = {address for *_, address in several}
+    host, port = address.split(":")
+    assert host == "127.0.0.1" and int(port) > 0
     assert {environment["KERAS_BACKEND"] for environment in FakeChild.environments} == {"jax"}
 
 
@@ -147,8 +155,7 @@ def test_the_other_subjects_go_on(photos, tmp_path):
     run = a_run(photos, tmp_path, "one-jax", "jax-processes")
     run.measure(lambda: None)
     run.close()
-    one, several = run.document(complete=True).samples.subjects
-    assert (len(one.epochs), len(several.epochs)) == (3, 0)
+    assert epochs_of(run) == {"one-jax": 3}
 
 
 def test_a_refusal_of_all_processes_is_said_once(photos, tmp_path):
@@ -164,13 +171,13 @@ def test_a_process_that_cannot_be_started_ends_the_others(photos, tmp_path, monk
     class Second(FakeChild):
         def __init__(self, *arguments, **named):
             super().__init__(*arguments, **named)
-            if self._place.process:
+            if self._process:
                 raise ChildDied("the process ended with exit code 1")
 
     monkeypatch.setattr(processes, "Child", Second)
     with pytest.raises(TrainersFailed, match="exit code 1"):
         Trainers("jax-processes", a_run(photos, tmp_path)._asked, from_folder(photos), tmp_path)
-    assert [child._place.process for child in FakeChild.living] == [1]  # of the fakes only: it never began
+    assert [child._process for child in FakeChild.living] == [1]  # of the fakes only: it never began
 
 
 def test_a_signal_ends_processes_that_wait(photos, tmp_path):

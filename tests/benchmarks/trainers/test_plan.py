@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.trainers.parser import VARIANT, parser
-from unstall.benchmarks.trainers.place import Place, environment_of
-from unstall.benchmarks.trainers.plan import Plan, Planted, read_plan
+from unstall.benchmarks.trainers.plan import Plan, read_plan
 from unstall.benchmarks.trainers.subjects import SUBJECTS
 from unstall.pipeline import VARIANTS
 from unstall.pipeline.config import config_to_toml
@@ -28,19 +26,13 @@ REFUSED = {
     ("--model", "cats"): "--model 'cats' is not a model.",
     ("--only", "mirror"): "--only: 'mirror' is not known. Did you mean 'mirrored'?",
     ("--only", ","): "--only needs at least one name. Received: ','.",
-    ("--variant", "generator"): "--variant: 'generator' is not known.",
-    ("--variant", "tf-data,tf-data-composed"): "--variant must be one name. Received: tf-data,tf-data-composed.",
     ("--config", "nowhere.toml"): "--config nowhere.toml cannot be read: No such file or directory.",
     ("--batch-size", "0"): "`batch_size` must be",
     ("--set", "workers"): "--set needs FIELD=VALUE, such as workers=4. Received: 'workers'.",
     ("--set", "service=local:1"): "service must be none. Received: local:1.",
     ("--set", "cache=memory"): "cache must be none. Received: memory.",
     ("--set", "output_dtype=uint8"): "output_dtype must be float32, and augment_at not device. Received: uint8 and",
-    ("--variant", "tf-data-device-augment"): "augment_at not device. Received: float32 and device.",
-    ("--plant", "1"): "--plant must be PROCESS:MS, a process from 0 to 1 and 1 to 10000 milliseconds. Received: 1.",
-    ("--plant", "2:50"): "--plant must be PROCESS:MS, a process from 0 to 1",
-    ("--plant", "0:0"): "--plant must be PROCESS:MS, a process from 0 to 1",
-    ("--plant", "0:10001"): "--plant must be PROCESS:MS, a process from 0 to 1",
+    ("--set", "augment_with=keras_layers", "--set", "augment_at=device"): "augment_at not device. Received: float32 and",
 }
 
 
@@ -59,29 +51,22 @@ def test_a_file_with_another_loader_is_refused(tmp_path):
 
 
 def test_a_place_of_augmentation_that_nothing_uses_is_taken():
-    words = ("--variant", "tf-data-device-augment", "--set", "augmentation=false")
+    words = ("--set", "augment_with=keras_layers", "--set", "augment_at=device", "--set", "augmentation=false")
     assert a_plan(*words).asked.config.augmentation is None
-
-
-def test_a_variant_and_a_file_are_not_both_taken(capsys):
-    with pytest.raises(SystemExit):
-        a_plan("--variant", VARIANT, "--config", "tuned.toml")
-    assert "not allowed with" in capsys.readouterr().err
 
 
 def test_a_plan_without_options_has_all_subjects_and_two_trainers():
     asked = a_plan().asked
     assert asked.subjects == tuple(SUBJECTS)
-    assert (asked.trainers, asked.rounds, asked.planted, asked.hosts) == (2, 5, None, 0)
+    assert (asked.trainers, asked.rounds) == (2, 5)
     assert asked.config == VARIANTS[VARIANT]
 
 
 def test_options_are_in_the_plan():
-    words = ("--only", "one-jax,jax-processes", "--batch-size", "8", "--processes", "3", "--plant", "2:50")
+    words = ("--only", "one-jax,jax-processes", "--batch-size", "8", "--processes", "3")
     asked = a_plan(*words, "--set", "decode=scaled").asked
     assert asked.subjects == ("one-jax", "jax-processes")
     assert (asked.config.batch_size, asked.config.decode, asked.trainers) == (8, "scaled", 3)
-    assert asked.planted == Planted(process=2, delay_ms=50)
 
 
 def test_a_plan_keeps_the_file_of_a_model_without_its_folder(tmp_path):
@@ -95,18 +80,6 @@ def test_one_iterator_for_all_epochs_is_not_taken_as_its_images_are_of_no_epoch(
     assert not a_plan("--set", "one_iterator=true").asked.config.one_iterator
 
 
-def test_the_hosts_of_tf_config_are_in_the_plan(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1", "b:1"]}}))
-    assert a_plan().asked.hosts == 2
-
-
-def test_a_malformed_tf_config_is_refused(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", "{x")
-    with pytest.raises(UserError, match="TF_CONFIG must be JSON") as refused:
-        a_plan()
-    assert "\n" not in str(refused.value)
-
-
 def test_every_subject_with_several_trainers_is_compared_with_one_on_its_backend():
     for subject in SUBJECTS.values():
         assert subject.several == bool(subject.baseline)
@@ -117,12 +90,8 @@ def test_every_subject_with_several_trainers_is_compared_with_one_on_its_backend
 @pytest.mark.parametrize(("name", "devices"), [("one-jax", 1), ("jax-devices", 3), ("jax-processes", 1)])
 def test_a_process_on_jax_has_its_devices_and_none_of_the_users_hosts(name, devices, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
-    assert environment_of(name, 3) == {
+    assert SUBJECTS[name].environment(3) == {
         "KERAS_BACKEND": "jax",
         "TF_CONFIG": "{}",
         "XLA_FLAGS": f"--xla_mine=1 --xla_force_host_platform_device_count={devices}",
     }
-
-
-def test_processes_meet_on_this_host_only():
-    assert Place(subject="jax-processes").host == "127.0.0.1"
