@@ -32,7 +32,12 @@ REFUSED = {
     ("--set", "service=local:1"): "service must be none. Received: local:1.",
     ("--set", "cache=memory"): "cache must be none. Received: memory.",
     ("--set", "output_dtype=uint8"): "output_dtype must be float32, and augment_at not device. Received: uint8 and",
-    ("--set", "augment_with=keras_layers", "--set", "augment_at=device"): "augment_at not device. Received: float32 and",
+    (
+        "--set",
+        "augment_with=keras_layers",
+        "--set",
+        "augment_at=device",
+    ): "augment_at not device. Received: float32 and",
 }
 
 
