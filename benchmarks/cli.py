@@ -74,6 +74,9 @@ GROUPS = {
         "scaling": (
             "benchmarks.scaling.__main__:main",
             "how loading grows with files, cores, batch size and image size",
+        "peers": (
+            "benchmarks.peers.__main__:main",
+            "other libraries' loaders at the same work as ours, and decoding alone, in one run",
         ),
         "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
         "scaleout": (
@@ -95,6 +98,7 @@ GONE: dict[str, str] = {
     "tune --check": "python -m pytest -m slow tests/benchmarks/tune/test_check.py holds the choices, in a checkout.",
     "service faults": "python -m pytest -m slow tests/faults/test_service.py does them, in a checkout.",
     "gate ratios": "python -m pytest -m slow tests/benchmarks/gate/test_ratios.py holds them, in a checkout.",
+    "scaling": "unstall pipeline --sweep AXIS=VALUES measures it.",
 }
 
 

@@ -129,6 +129,14 @@ class ConvNet(Network):
     dense: int = 128
     dropout: float = 0.0
 
+    @property
+    def least_side(self) -> int:
+        """See `Network.least_side`: a convolution takes two pixels of a side, and a pool halves what is left."""
+        side = 1
+        for _ in self.filters:
+            side = 2 * side + 2
+        return side
+
     def build(self, classes: int) -> Any:
         """See `Network.build`."""
         check_classes(classes)

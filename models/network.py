@@ -189,6 +189,11 @@ class Network(ABC):
             raise AttributeError(f"a network that takes {self.input_shape} has no `image_size`")
         return self.input_shape[0], self.input_shape[1]
 
+    @property
+    def least_side(self) -> int:
+        """The fewest pixels a side of an image that the network's layers can take."""
+        return 1
+
     @abstractmethod
     def build(self, classes: int) -> Any:
         """Returns the network as a `keras.Model` that is not compiled.

@@ -21,17 +21,16 @@ from unstall.benchmarks.accuracy.samples import Measurements as AccuracyMeasurem
 from unstall.benchmarks.capacity.plan import Asked as CapacityAsked
 from unstall.benchmarks.capacity.results import CapacityDocument
 from unstall.benchmarks.capacity.samples import Measurements as CapacityMeasurements
-from unstall.benchmarks.devices.experiments import Case, Experiment, arrays
+from unstall.benchmarks.devices.experiments import Case, arrays
 from unstall.benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
 from unstall.benchmarks.devices.fewer_bits.results import FewerBitsDocument
 from unstall.benchmarks.devices.fewer_bits.samples import MeasuredWay
 from unstall.benchmarks.devices.fewer_bits.samples import Measurements as BitsMeasurements
 from unstall.benchmarks.devices.fewer_bits.samples import Window as BitsWindow
-from unstall.benchmarks.devices.findings import swept_of
 from unstall.benchmarks.devices.flops import Work
 from unstall.benchmarks.devices.parser import parser
 from unstall.benchmarks.devices.peak import Peak
-from unstall.benchmarks.devices.plan import Sweep, read_plan
+from unstall.benchmarks.devices.plan import read_plan
 from unstall.benchmarks.devices.report import DevicesDocument
 from unstall.benchmarks.devices.report import Measurements as DevicesMeasurements
 from unstall.benchmarks.devices.results import USED, CaseResult, case_result_of
@@ -45,6 +44,9 @@ from unstall.benchmarks.gate.results import ComparisonsDocument, baseline_of
 from unstall.benchmarks.gate.samples import INSPECTED, ComparisonSamples, Process
 from unstall.benchmarks.gate.samples import CheckSamples as GateCheckSamples
 from unstall.benchmarks.gate.samples import Measurement as GateMeasurement
+from unstall.benchmarks.pipeline.sweep.plan import Asked as SweepAsked
+from unstall.benchmarks.pipeline.sweep.samples import MeasuredPlace, SweepDocument
+from unstall.benchmarks.pipeline.sweep.samples import Measurements as SweepMeasurements
 from unstall.benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
 from unstall.benchmarks.scaleout.check.plan import CheckedPool
 from unstall.benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
@@ -55,10 +57,6 @@ from unstall.benchmarks.scaleout.plan import Asked as ScaleoutAsked
 from unstall.benchmarks.scaleout.results import ScaleoutDocument
 from unstall.benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
 from unstall.benchmarks.scaleout.samples import Measurements as ScaleoutMeasurements
-from unstall.benchmarks.scaling.plan import Asked as ScalingAsked
-from unstall.benchmarks.scaling.plan import MeasuredPlace, Measurement, PointResult
-from unstall.benchmarks.scaling.plan import Measurements as ScalingMeasurements
-from unstall.benchmarks.scaling.report import ScalingDocument
 from unstall.benchmarks.service.plan import Asked as ServiceAsked
 from unstall.benchmarks.service.results import ServiceDocument
 from unstall.benchmarks.service.samples import MeasuredService, WorkerWindow
@@ -320,20 +318,10 @@ def a_gpu(**changes: Any) -> CaseResult:
 
 
 PRICES = {"cpu": 0.36, "gpu": 3.6}
-BATCHES = Sweep(axis="batch-size", values=(8, 128))
 
 
 def rows_of_all() -> list[CaseResult]:
     return [a_device_row(prices=PRICES), a_gpu(prices=PRICES, epochs=(an_epoch(0.4),)), a_device_row(EMULATED)]
-
-
-def swept_rows() -> list[CaseResult]:
-    cases = [BATCHES.case(MNIST, value) for value in BATCHES.values]
-    return [a_device_row(device, case=case) for case in cases for device in (CPU, EMULATED)]
-
-
-def a_sweep() -> Any:
-    return swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), BATCHES, swept_rows())
 
 
 def a_devices_document(*words: str, **changes: Any) -> DevicesDocument:
@@ -505,66 +493,82 @@ WITHOUT_SERVICE = [name for name, config in VARIANTS.items() if config.service =
 ONE_VARIANT = {"tf-data-autotune": VARIANTS["tf-data-autotune"]}
 
 
-def a_scaling_plan(**changes):
-    axes = {"files": (8, 16), "cores": (1, 2), "batch-size": (8, 32), "image-size": (32, 64)}
-    values = {"axes": axes, "variants": {"generator": VARIANTS["generator"], **ONE_VARIANT}, "rounds": 1, "files": 16}
-    return ScalingAsked(**{**values, "data": "photos", **changes})
+def a_sweep_plan(**changes: Any) -> SweepAsked:
+    values: dict[str, Any] = {
+        "sweeps": {"batch-size": (8, 32)},
+        "variants": ONE_VARIANT,
+        "models": ("cats-dogs-64",),
+        "rounds": 3,
+        "data": "photos",
+    }
+    return SweepAsked(**(values | changes))
 
 
-def a_scaling_sample(*, images=320, wall_ms=100.0, first_ms=20.0, canary_ns=5_000_000):
-    return Sample(
-        window="loader",
-        round=0,
-        images=images,
-        wall_ns=int(wall_ms * 1e6),
-        wait_ns=1,
-        step_ns=(1,),
-        epochs=1,
-        epoch_images=images,
-        epoch_ns=1,
-        first_batch_ns=(int(first_ms * 1e6),),
-        outer_ns=1,
-        claimed_ns=1,
-        cpu_ns=1,
-        canary_ns=canary_ns,
+Rates = Mapping[int | str, Sequence[float]]
+
+
+def a_sweep_document(
+    asked: SweepAsked,
+    rates: Rates,
+    *,
+    loader: Rates | None = None,
+    model: float = 4000.0,
+    devices: Sequence[Device] = (CPU,),
+    canary_ns: int = 5 * MS,
+    slow_rounds: Sequence[int] = (),
+    note: str = "",
+    **changes: Any,
+) -> SweepDocument:
+    """Returns the document of a sweep.
+
+    Args:
+      rates: of training, images/sec in each round, by the value of any axis; a value without any was not measured.
+      loader: of the loader alone; twice the rates of training unless given.
+      model: of the model alone, images/sec.
+      slow_rounds: rounds before whose windows the machine was slow.
+      note: what a reader must know of each place.
+    """
+    alone = loader or {value: [2 * rate for rate in rounds] for value, rounds in rates.items()}
+    windows: dict[str, tuple[Sample, ...]] = {}
+    places = []
+    for point in asked.points:
+        for device in devices if point.place is not None and rates[point.value] else ():
+            assert point.place is not None
+            of_model, of_place = f"{point.place.opened}, {device.name}", f"{point.place.name}, {device.name}"
+            windows |= {
+                of_model: tuple(rounds_of("resident", *(10_000 / model,) * asked.rounds)),
+                of_place: tuple(
+                    a_sample(
+                        window,
+                        ms=10_000 / rate,
+                        wait_ms=max(0.0, 10_000 / rate - 10_000 / model),
+                        round=number,
+                        canary_ns=canary_ns * (2 if number in slow_rounds else 1),
+                    )
+                    for window, by_value in (("train", rates), ("loader", alone))
+                    for number, rate in enumerate(by_value[point.value])
+                ),
+            }
+            place = MeasuredPlace(
+                place=point.place,
+                subject=Subject(
+                    variant=point.variant,
+                    model=point.model,
+                    device=device,
+                    batch_size=32,
+                    images=100,
+                    notes=(note,) if note else (),
+                ),
+                windows=(of_model, of_place),
+            )
+            if place not in places:
+                places.append(place)
+    return _document_of(
+        "pipeline --sweep",
+        asked,
+        SweepMeasurements(places=tuple(places), windows=windows),
+        **({"dataset": DATASET | {"classes": {"cats": 50, "dogs": 50}}} | changes),
     )
-
-
-def a_measurement(place, round_=0, **changes):
-    values = {
-        "round": round_,
-        "images": place.files,
-        "listing_ns": place.files * 100_000,
-        "listing_again_ns": place.files * 50_000,
-        "build_ns": 50_000_000,
-        "memory_bytes": 30_000_000,
-        "first": a_scaling_sample(),
-        "steady": a_scaling_sample(),
-    }
-    return Measurement(**{**values, **changes})
-
-
-def scaling_rows_of(plan, rates):
-    """Returns rows with planted images/sec: `rates` has one for each round, by the axis' value."""
-    return [
-        PointResult(
-            point=point,
-            measurements=tuple(
-                a_measurement(point.place, round_, steady=a_scaling_sample(images=100, wall_ms=100_000 / rate))
-                for round_, rate in enumerate(rates[point.value])
-            ),
-        )
-        for point in plan.points
-    ]
-
-
-def a_scaling_document(asked, rows, **changes) -> ScalingDocument:
-    """Returns a document from which these rows are derived."""
-    places = {
-        row.point.place: MeasuredPlace(place=row.point.place, measurements=row.measurements, failure=row.failure)
-        for row in rows
-    }
-    return _document_of("scaling", asked, ScalingMeasurements(places=tuple(places.values())), **changes)
 
 
 def a_truth_document(

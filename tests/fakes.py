@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from tests.builders import (
     MS,
     TUNED_BASE,
     a_fake_sample,
-    a_measurement,
     a_peak,
     a_sample,
     a_trained,
@@ -29,7 +27,6 @@ from unstall.benchmarks.lab.rounds import Turn
 from unstall.benchmarks.lab.serve import one_line
 from unstall.benchmarks.lab.session import Job, JobFacts, ModelFacts
 from unstall.benchmarks.tune.results import AUTOTUNE
-from unstall.pipeline.sources.folder import from_folder
 from unstall.profiles import clock
 from unstall.profiles.devices import Device
 from unstall.profiles.machine.page_cache import StorageRates
@@ -127,33 +124,6 @@ class FakeDeviceChild:
         self.ended.append(self.device)
 
     kill = close
-
-
-class FakePlaceChild:
-    """Answers like a child; `fails` returns the error that it raises for a place, or None."""
-
-    fails = staticmethod(lambda place: None)
-    alive = 0
-    asked: list[tuple[object, object, int]]
-
-    def __init__(self, session, device, log, cores, cache):
-        self._cores = cores
-        FakePlaceChild.alive += 1
-        pathlib.Path(cache, "links").mkdir(parents=True)
-        pathlib.Path(log).write_text("said something")
-
-    def ask(self, method, place, folder, round_, *, timeout_s):
-        assert len(from_folder(folder).files) == place.files
-        FakePlaceChild.asked.append((place, self._cores, round_))
-        if error := FakePlaceChild.fails(place):
-            raise error
-        return a_measurement(place, round_)
-
-    def close(self):
-        pass
-
-    def kill(self):
-        FakePlaceChild.alive -= 1
 
 
 MODEL_FACTS = ModelFacts(

@@ -580,7 +580,6 @@ REFUSED = {
     "train": "--data /nowhere --out x.keras",
     "predict": "/nowhere.keras /nowhere.jpg",
     "profile": "/nowhere.py",
-    "scaling": "--data /nowhere",
     "devices": "--rounds 0",
     "accuracy": "--data /nowhere",
     "truth": "--only nothing",

@@ -46,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(word.partition("=")[0] == "--inference" for word in words):
         return run(INFERENCE, argv)
     options = parser()
+    if any(word.partition("=")[0] == "--sweep" for word in words):
+        options.exit(2, "unstall devices --sweep is gone: unstall pipeline --sweep AXIS=VALUES measures it.\n")
     arguments = options.parse_args(argv)
     if arguments.check:
         if arguments.json:

@@ -78,12 +78,6 @@ class Experiment:
     cases: tuple[Case, ...]
     claims: tuple[Claim, ...]
 
-    @property
-    def swept(self) -> tuple[Case, ...]:
-        """The cases at which sweeps begin: the first case, and the same network with the best pipeline."""
-        first = self.cases[0]
-        return (first, *(case for case in self.cases if case.model == first.model and case.feed == BEST))
-
     def in_precision(self, precision: str) -> Experiment:
         """Returns the experiment with all cases in a precision."""
 

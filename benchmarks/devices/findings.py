@@ -1,7 +1,7 @@
 """Says what the figures mean: how much of the GPU's advantage loading takes, how our figures compare with the published
 ones, and which device to choose.
 
-Pure functions: case results in; findings out, for each experiment and for each sweep.
+Pure functions: case results in; findings out, for each experiment.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unstall.benchmarks.devices.experiments import Case, Claim, Experiment
-from unstall.benchmarks.devices.parser import Value
-from unstall.benchmarks.devices.plan import Sweep
 from unstall.benchmarks.devices.results import CaseResult
 from unstall.benchmarks.lab.backend import named_backend
-from unstall.profiles import Device
 from unstall.profiles.results import INPUT_FROM
 from unstall.profiles.statistics import shared_ratio
 
@@ -324,73 +321,6 @@ def findings_of(name: str, experiment: Experiment, results: Sequence[CaseResult]
         advantages=advantages(here),
         comparisons=tuple(comparison for claim in experiment.claims for comparison in compare(claim, here)),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """A value of a sweep on a device; `advantage` is over the CPU, None where the CPU was not measured."""
-
-    value: Value
-    result: CaseResult
-    advantage: Advantage | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """A sweep of a case on a device; the points are in the order of the values."""
-
-    experiment: str
-    axis: str
-    base: Case
-    device: Device
-    points: tuple[Point, ...]
-
-    @property
-    def label(self) -> str:
-        """Names the feed and the device: what differs between sweeps of a network."""
-        backend = f" ({self.points[0].result.backend})" if self.device.kind == "gpu" else ""
-        return f"{self.base.feed} on {self.device.name}{backend}"
-
-    @property
-    def sentences(self) -> list[str]:
-        """Returns sentences on the advantage over the CPU, value by value."""
-        return [
-            f"{self.axis} {point.value}: {point.advantage.text}" for point in self.points if point.advantage is not None
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "experiment": self.experiment,
-            "axis": self.axis,
-            "base": self.base.name,
-            "device": self.device.name,
-            "points": [
-                {
-                    "value": point.value,
-                    "case": point.result.case.name,
-                    "advantage": None if point.advantage is None else point.advantage.to_dict(),
-                }
-                for point in self.points
-            ],
-        }
-
-
-def swept_of(name: str, experiment: Experiment, sweep: Sweep, results: Sequence[CaseResult]) -> tuple[Swept, ...]:
-    """Returns a sweep over an experiment, on each device and for each case at which the sweep begins."""
-    swept = []
-    over_cpu = {(advantage.case, advantage.accelerator.device): advantage for advantage in advantages(results)}
-    for base in experiment.swept:
-        for device in dict.fromkeys(result.device for result in results):
-            here = {result.case: result for result in results if result.device == device}
-            cases = [(value, sweep.case(base, value)) for value in sweep.values]
-            points = tuple(
-                Point(value=value, result=here[case], advantage=over_cpu.get((case, device)))
-                for value, case in cases
-                if isinstance(case, Case) and case in here
-            )
-            if points:
-                swept.append(Swept(experiment=name, axis=sweep.axis, base=base, device=device, points=points))
-    return tuple(swept)
 
 
 def backend_notes(results: Sequence[CaseResult], missing: Sequence[str], gpu: Mapping[str, Any]) -> list[str]:

@@ -72,8 +72,7 @@ class Run(LabRun[Asked, Measurements]):
         return Measurements(cases=tuple(measured))
 
     def left_out(self) -> list[LeftOut]:
-        impossible = [LeftOut(who=who, reason=reason) for who, reason in self._asked.without]
-        return [*impossible, *self._left_out, *(left_out for holder in self._holders for left_out in holder.left_out)]
+        return [*self._left_out, *(left_out for holder in self._holders for left_out in holder.left_out)]
 
     def document(self, *, complete: bool) -> DevicesDocument:
         """Returns the document of what was measured so far, with the backend of each device."""

@@ -3,62 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
 
-from unstall.benchmarks.devices.experiments import FLOAT32, PRECISIONS, Case
+from unstall.benchmarks.devices.experiments import FLOAT32, PRECISIONS
 from unstall.benchmarks.lab.options import DATA, add_result_options
 from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
 from unstall.pipeline.commands import add_skip_list_option
 
-Value = int | str
-
-
-def _batch_size(case: Case, value: Value) -> Case | str:
-    size = int(value)
-    config = case.config if case.config is None else replace(case.config, batch_size=size)
-    return replace(case, config=config, batch_size=size)
-
-
-def _workers(case: Case, value: Value) -> Case | str:
-    if case.config is None:
-        return "its data lie in memory: no workers fetch them"
-    return replace(case, config=replace(case.config, workers=int(value)))
-
-
-def _precision(case: Case, value: Value) -> Case | str:
-    return replace(case, precision=str(value))
-
-
-def _steps_per_execution(case: Case, value: Value) -> Case | str:
-    return replace(case, steps_per_execution=int(value))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """A setting of a case that can be swept.
-
-    Attributes:
-      change: returns the case with another value of the setting, or the reason why the case has no such setting.
-      most: the largest value; None where values are names.
-      example: values for error messages.
-    """
-
-    change: Callable[[Case, Value], Case | str]
-    most: int | None
-    example: str
-
-
-AXES: Mapping[str, Axis] = MappingProxyType(
-    {
-        "batch-size": Axis(change=_batch_size, most=65_536, example="32,64,128,512"),
-        "workers": Axis(change=_workers, most=64, example="1,2,4"),
-        "precision": Axis(change=_precision, most=None, example=",".join(PRECISIONS)),
-        "steps-per-execution": Axis(change=_steps_per_execution, most=1000, example="1,4,16"),
-    }
-)
 # The shortest of the published experiments.
 _EXPERIMENT = "mnist"
 # The first epoch traces the network and fills buffers; the second takes as long as all later epochs.
@@ -82,13 +33,6 @@ def parser() -> argparse.ArgumentParser:
     add("--epochs", type=int, default=_EPOCHS, metavar="N", help=f"epochs of each case (default: {_EPOCHS})")
     add("--precision", default=FLOAT32, metavar="NAME", help=f"{', '.join(PRECISIONS)} (default: {FLOAT32})")
     add("--emulate", metavar="RATE", help="emulates an accelerator beside the devices here: images/sec, or a name")
-    add(
-        "--sweep",
-        action="append",
-        default=[],
-        metavar="AXIS=VALUE,...",
-        help=f"changes a setting of the experiment: {', '.join(AXES)}",
-    )
     add("--price", metavar="DEV=X,...", help="per hour of a device, in any currency: cpu=0.10,gpu=0.90")
     add("--target-accuracy", type=float, metavar="X", help="prints the time to this accuracy, 0 to 1")
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"photos (default: {DATA})")

@@ -1,9 +1,4 @@
-"""Reads what `unstall devices` is asked to do: cases, and sweeps that change one setting of a case.
-
-`--sweep` is not an axis of `benchmarks.scaling`, which measures loaders without a network: precision and steps per
-execution would change nothing there, and that command would need a copy of this command's child, samples, results and
-tables for training rates, advantages, peaks and predictions.
-"""
+"""Reads what `unstall devices` is asked to do: the cases of experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall.benchmarks.devices.experiments import EXPERIMENTS, PRECISIONS, Case, Experiment
-from unstall.benchmarks.devices.parser import AXES, Value
 from unstall.benchmarks.lab.options import UserError, check_least, known_names
 from unstall.pipeline.sources import FORMS
 from unstall.profiles import Device
@@ -24,52 +18,12 @@ from unstall.text import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """An axis and its values, in the order of the command line."""
-
-    axis: str
-    values: tuple[Value, ...]
-
-    def case(self, base: Case, value: Value) -> Case | str:
-        """Returns the case with a value of the axis, or the reason why the case has no such setting."""
-        return AXES[self.axis].change(base, value)
-
-
-def read_sweep(text: str) -> Sweep:
-    """Reads AXIS=VALUE,VALUE.
-
-    Raises:
-      UserError: if the axis is unknown, or cannot have a value.
-    """
-    axis, equals, values = text.partition("=")
-    if axis not in AXES:
-        raise UserError(f"--sweep: {axis!r} is not known.{did_you_mean(axis, AXES)} Known: {', '.join(AXES)}.")
-    words = [word.strip() for word in values.split(",") if word.strip()]
-    if not equals or not words:
-        raise UserError(f"--sweep {axis} needs values, such as {axis}={AXES[axis].example}. Received: {text!r}.")
-    return Sweep(axis=axis, values=tuple(dict.fromkeys(_value(axis, word) for word in words)))
-
-
-def _value(axis: str, word: str) -> Value:
-    most = AXES[axis].most
-    if most is None:
-        if word not in PRECISIONS:
-            names = ", ".join(PRECISIONS)
-            raise UserError(f"--sweep {axis}: {word!r} is not known.{did_you_mean(word, PRECISIONS)} Known: {names}.")
-        return word
-    if not (word.isascii() and word.isdigit() and 1 <= int(word) <= most):
-        raise UserError(f"--sweep {axis}: values must be whole numbers from 1 to {most:,}. Received: {word!r}.")
-    return int(word)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What is measured, and what its figures are derived with. The document of a run keeps all of it.
 
     Attributes:
       experiments: the names of the experiments.
       precision: the precision of all cases.
-      sweeps: if there are any, their cases are measured instead of the experiments' cases.
       epochs: how many epochs of each case are trained on each device.
       rounds: how many windows of each kind are measured.
       longest_epoch_s: an epoch that would take longer is trained on fewer examples.
@@ -80,7 +34,6 @@ class Asked:
 
     experiments: tuple[str, ...]
     precision: str
-    sweeps: tuple[Sweep, ...]
     epochs: int
     rounds: int
     longest_epoch_s: float
@@ -96,24 +49,7 @@ class Asked:
     @property
     def cases(self) -> tuple[Case, ...]:
         """All cases to measure, each once."""
-        if not self.sweeps:
-            return tuple(dict.fromkeys(case for experiment in self.chosen.values() for case in experiment.cases))
-        return tuple(dict.fromkeys(case for _, case in self._swept if isinstance(case, Case)))
-
-    @property
-    def without(self) -> tuple[tuple[str, str], ...]:
-        """Which sweeps of which cases are impossible, and why."""
-        return tuple(dict.fromkeys((name, case) for name, case in self._swept if isinstance(case, str)))
-
-    @property
-    def _swept(self) -> list[tuple[str, Case | str]]:
-        return [
-            (f"{base.name}, {sweep.axis}", sweep.case(base, value))
-            for sweep in self.sweeps
-            for experiment in self.chosen.values()
-            for base in experiment.swept
-            for value in sweep.values
-        ]
+        return tuple(dict.fromkeys(case for experiment in self.chosen.values() for case in experiment.cases))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +87,14 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         raise UserError(f"--target-accuracy must be above 0 and at most 1. Received: {arguments.target_accuracy}.")
     precisions = known_names(arguments.precision, "--precision", PRECISIONS)
     if len(precisions) > 1:
-        raise UserError(f"--precision takes one. To compare them: --sweep precision={','.join(precisions)}.")
+        raise UserError(
+            f"--precision takes one. To compare them: unstall pipeline --sweep precision={','.join(precisions)}."
+        )
     emulated = _emulated(arguments.emulate)
-    plan = Plan(
+    return Plan(
         asked=Asked(
             experiments=_experiments(arguments.experiment),
             precision=precisions[0],
-            sweeps=tuple(map(read_sweep, arguments.sweep)),
             epochs=arguments.epochs,
             rounds=arguments.rounds,
             longest_epoch_s=arguments.longest_epoch,
@@ -173,9 +110,6 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         skip_list=arguments.skip_list,
         details=arguments.details,
     )
-    if not plan.asked.cases:
-        raise UserError(f"--sweep {arguments.sweep[0]}: {plan.asked.without[0][1]}. Choose another --experiment.")
-    return plan
 
 
 def _experiments(text: str) -> tuple[str, ...]:

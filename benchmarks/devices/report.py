@@ -10,24 +10,21 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from unstall.benchmarks.devices.findings import Findings, Swept, backend_notes, findings_of, swept_of
+from unstall.benchmarks.devices.findings import Findings, backend_notes, findings_of
 from unstall.benchmarks.devices.plan import Asked
-from unstall.benchmarks.devices.plots import bars_of, sweep_charts
+from unstall.benchmarks.devices.plots import bars_of
 from unstall.benchmarks.devices.results import USED, CaseResult, case_result_of, window_name
 from unstall.benchmarks.devices.samples import MeasuredCase
-from unstall.benchmarks.devices.screens import experiment_screen, sweep_screen
+from unstall.benchmarks.devices.screens import experiment_screen
 from unstall.benchmarks.devices.tables import (
     EFFORTS,
     LEGEND,
-    SWEPT,
     comparison_cells,
     effort_cells,
     footnotes,
     print_findings,
-    print_sweep,
     rate_columns,
     rate_lines,
-    sweep_cells,
 )
 from unstall.benchmarks.lab.tables import print_end
 from unstall.profiles.machine import unread_gpu
@@ -52,37 +49,26 @@ class Results:
 
     Attributes:
       cases: a result for each case and device of which enough was measured.
-      findings: the findings of each experiment; none in a run of sweeps.
-      sweeps: the points of each sweep.
+      findings: the findings of each experiment.
       notes: what a reader must know about the backends.
     """
 
     cases: tuple[CaseResult, ...]
     findings: tuple[Findings, ...]
-    sweeps: tuple[Swept, ...]
     notes: tuple[str, ...]
 
 
 def derive(document: DevicesDocument) -> Results:
     """Derives the result of each case on each device, and judges the results experiment by experiment."""
     asked, cases = document.plan, _case_results(document)
-    if asked.sweeps:
-        findings: tuple[Findings, ...] = ()
-    else:
-        every = (findings_of(name, experiment, cases) for name, experiment in asked.chosen.items())
-        findings = tuple(experiment for experiment in every if experiment.results)
-    swept = tuple(
-        result
-        for sweep in asked.sweeps
-        for name, experiment in asked.chosen.items()
-        for result in swept_of(name, experiment, sweep, cases)
-    )
+    every = (findings_of(name, experiment, cases) for name, experiment in asked.chosen.items())
+    findings = tuple(experiment for experiment in every if experiment.results)
     gpu = next((case.device.name for case in cases if case.device.kind == "gpu"), None)
     missing = [left_out.reason for left_out in document.left_out if left_out.who == "gpu"]
     notes = backend_notes(cases, missing, document.provenance["backends"].get(gpu, {}))
     assert document.telemetry is not None
     notes += unread_gpu((case.device for case in cases), document.telemetry)
-    return Results(cases=cases, findings=findings, sweeps=swept, notes=tuple(notes))
+    return Results(cases=cases, findings=findings, notes=tuple(notes))
 
 
 def _case_results(document: DevicesDocument) -> tuple[CaseResult, ...]:
@@ -114,7 +100,6 @@ def _copies(document: DevicesDocument, results: Results) -> dict[str, Any]:
     return {
         "notes": list(results.notes),
         "experiments": [findings.to_dict() for findings in results.findings],
-        "sweeps": [swept.to_dict() for swept in results.sweeps],
         "results": [case.to_dict() for case in results.cases],
     }
 
@@ -124,8 +109,6 @@ def _page(document: DevicesDocument, results: Results) -> str:
     return html.template(Path(__file__).with_name("devices.html.j2")).render(
         document=content_of(document, KIND, results),
         findings=results.findings,
-        sweeps=results.sweeps,
-        sweep_charts=sweep_charts(results.sweeps),
         legend_of_parts=bars.legend_of_parts(),
         bars=bars_of,
         rate_columns=rate_columns,
@@ -133,8 +116,6 @@ def _page(document: DevicesDocument, results: Results) -> str:
         effort_columns=EFFORTS,
         effort_lines=lambda results: [effort_cells(result) for result in results],
         comparison_lines=lambda comparisons: [comparison_cells(comparison) for comparison in comparisons],
-        sweep_columns=list(SWEPT),
-        sweep_lines=lambda points: [(point.value, *sweep_cells(point.result)) for point in points],
         footnotes=footnotes,
         legend=LEGEND,
         machine=machine_charts(document.telemetry),
@@ -148,21 +129,16 @@ def _print(console: Console, document: DevicesDocument, results: Results) -> Non
         console.print(Text(line))
     for findings in results.findings:
         print_findings(console, findings)
-    for swept in results.sweeps:
-        print_sweep(console, swept)
     console.print()
     print_end(console, document, legend=[f"{word}: {meaning}" for word, meaning in LEGEND.items()])
 
 
 def screens_of(document: DevicesDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
-    """Returns a screen for each experiment, or for each sweep."""
+    """Returns a screen for each experiment."""
     left_out = left_out_lines(document.left_out)
-    if results.sweeps:
-        first, *others = map(sweep_screen, results.sweeps)
-    else:
-        first, *others = (
-            experiment_screen(findings, results.notes, typed or document.plan.data) for findings in results.findings
-        )
+    first, *others = (
+        experiment_screen(findings, results.notes, typed or document.plan.data) for findings in results.findings
+    )
     return (replace(first, why=(*first.why, *left_out)), *others)
 
 

@@ -1,4 +1,4 @@
-"""The first screens of a comparison of devices: one for each experiment, and one for each sweep."""
+"""The first screens of a comparison of devices: one for each experiment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from unstall.benchmarks.devices.experiments import Case
-from unstall.benchmarks.devices.findings import Findings, Swept, costs, fastest_text, recommend, seconds_text
+from unstall.benchmarks.devices.findings import Findings, costs, fastest_text, recommend, seconds_text
 from unstall.benchmarks.devices.results import CaseResult
 from unstall.profiles.report import SIGNS, Bar, Line, Picture, Screen, by_sign
 from unstall.profiles.results import INPUT_FROM
@@ -30,15 +30,6 @@ def experiment_screen(findings: Findings, notes: Sequence[str], data: str) -> Sc
         picture=_picture((f"{result.case.name} on {result.device.name}", result) for result in findings.results),
         why=tuple(Line(label="", text=note) for note in notes),
         next=(_next(findings.results, data),),
-    )
-
-
-def sweep_screen(swept: Swept) -> Screen:
-    """Returns the screen of a sweep: a bar for each value."""
-    return Screen(
-        heading=(f"unstall: {swept.experiment}: {swept.axis} of {swept.label}",),
-        verdict=tuple(Line(label="LOADING", text=sentence) for sentence in swept.sentences),
-        picture=_picture((f"{swept.axis} {point.value}", point.result) for point in swept.points),
     )
 
 

@@ -8,13 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unstall.benchmarks.devices.findings import Comparison, Findings, Swept, advantages, cost_text, seconds_text, times
+from unstall.benchmarks.devices.findings import Comparison, Findings, advantages, cost_text, seconds_text, times
 from unstall.benchmarks.devices.results import CaseResult
 from unstall.models import MODELS, Training
 
 # The columns of the second table. The first table has a column that is named after the published epochs.
 EFFORTS = ("device", "CPU", "GPU", "°C", "W", "MFLOP/img", "GFLOP/s", "peak%", "model%", "mem%")
-SWEPT = ("img/s", "model", "load%", "predict", "epoch", "peak%")
 LEGEND = {
     "img/s": "examples trained a second, over whole epochs",
     "model": "the model alone, on a batch that lies on the device",
@@ -80,12 +79,6 @@ def effort_cells(result: CaseResult) -> tuple[str, ...]:
         share_text(result.compute_peak_ratio),
         share_text(result.bandwidth_ratio),
     )
-
-
-def sweep_cells(result: CaseResult) -> tuple[str, ...]:
-    """Returns a sweep's cells, without the value."""
-    by_name = dict(zip(rate_columns([result]), rate_cells(result), strict=False))
-    return (*(by_name[column] for column in SWEPT[:-1]), share_text(result.peak_ratio))
 
 
 def comparison_cells(comparison: Comparison) -> tuple[str, ...]:
@@ -156,18 +149,6 @@ def print_findings(console: Console, findings: Findings) -> None:
         console.print()
         lines = [comparison_cells(comparison) for comparison in findings.comparisons]
         console.print(_table("published, and here", columns, lines, words=True))
-
-
-def print_sweep(console: Console, swept: Swept) -> None:
-    """Prints a sweep of a case on a device."""
-    title = f"{swept.experiment}, {swept.base.model}, {swept.label}"
-    lines = [(f"{point.value}", *sweep_cells(point.result)) for point in swept.points]
-    console.print()
-    console.print(_table(title, (swept.axis, *SWEPT), lines))
-    for line in footnotes([point.result for point in swept.points]):
-        console.print(Text(line, style="dim"))
-    for line in swept.sentences:
-        console.print(Text(line))
 
 
 def _table(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], *, words: bool = False) -> Table:

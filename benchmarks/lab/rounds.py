@@ -98,6 +98,7 @@ class Group:
       session: the class whose methods answer in the child, as "module:Class".
       most_images: of a measured epoch.
       paths: what is opened of a model whose name in jobs lacks the folders of a file, by that name.
+      arguments: more arguments of the class of the session.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Group:
         session: str = "benchmarks.lab.session:Session",
         most_images: int = MOST_IMAGES,
         paths: Mapping[str, str] | None = None,
+        arguments: tuple[Any, ...] = (),
     ) -> None:
         self.device = device
         self.backend: dict[str, Any] = {}
@@ -126,6 +128,7 @@ class Group:
         self._session = session
         self._most_images = most_images
         self._paths = paths or {}
+        self._arguments = arguments
         self._not_again: set[Job] = set()
         self._silent = False
         self._replace = self._replacing = False
@@ -148,7 +151,7 @@ class Group:
         if self._child is not None:
             self._child.kill()
         self._silent = True  # until the child has answered; a refusal is an answer, too
-        self._child = Child(self._session, self.device, self.log, self.device, self._source)
+        self._child = Child(self._session, self.device, self.log, self.device, self._source, *self._arguments)
         try:
             self.backend = self._child.ask("backend", timeout_s=OPEN_TIMEOUT_S)
             for model in list(dict.fromkeys(job.model for job in self._jobs)) or self._batch_sizes:

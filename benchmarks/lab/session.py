@@ -100,7 +100,7 @@ class JobFacts:
     frozen_by_cache: tuple[str, ...] = ()
 
 
-class _Measured:
+class Measured:
     """A prepared job: its loader, the files that an epoch reads, and the windows of the model that the loader feeds.
 
     Args:
@@ -140,7 +140,7 @@ class Session:
         self._source = source
         self._models: dict[str, Any] = {}
         self._ceilings: dict[str, _Ceiling] = {}
-        self._jobs: dict[Job, _Measured] = {}
+        self._jobs: dict[Job, Measured] = {}
         self._storage: StorageRates | str | None = None  # a text says why it is unknown; None: not tried yet
 
     def backend(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Session:
         from unstall.profiles.measure.windows import Windows
 
         try:
-            model = open_model(path or name, classes=len(self._source.class_names))
+            model = self._make(path or name, name)
         except ModelError as error:
             raise Refused(str(error).replace(path or name, name)) from error
         self._models[name] = model
@@ -177,6 +177,9 @@ class Session:
             parameters=model.count_params(),
             step_images_per_sec=1 / trial.s_per_image,
         )
+
+    def _make(self, opened: str, name: str) -> Any:
+        return open_model(opened, classes=len(self._source.class_names))
 
     def prepare(self, job: Job, images: int) -> JobFacts:
         """Builds the job's loader, and runs a warm-up epoch.
@@ -245,7 +248,7 @@ class Session:
             self._jobs[job].loader.close()
         if loader.service is not None:
             loader.service.client.close()  # until the first window
-        measured = _Measured(loader, feed, source.paths, ceiling.windows, ceiling, epochs_for(typical))
+        measured = Measured(loader, feed, source.paths, ceiling.windows, ceiling, epochs_for(typical))
         self._jobs[job] = measured
         # Each window begins with a collection of garbage. Of all that stays it need not look at again.
         gc.collect()
@@ -296,13 +299,17 @@ class Session:
             return ceiling.windows.replay(ceiling.batches, steps=ceiling.steps, round_=round_)
         if window == "cold":
             return _cold(measured, round_)
-        data, ramp_steps = measured.feed, measured.loader.parallel_batches
         with _service_runs(measured.loader):
-            if window == "loader":
-                return measured.windows.loader(data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
-            return measured.windows.train(
-                data, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window
-            )
+            if window != "loader":
+                return self._train(job, measured, round_, window)
+            ramp_steps = measured.loader.parallel_batches
+            return measured.windows.loader(measured.feed, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_)
+
+    def _train(self, job: Job, measured: Measured, round_: int, window: str) -> Sample:
+        ramp_steps = measured.loader.parallel_batches
+        return measured.windows.train(
+            measured.feed, epochs=measured.epochs, ramp_steps=ramp_steps, round_=round_, window=window
+        )
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Measures the stages of a job's loader, and the lines of its Python functions if `lines` is true."""
@@ -323,7 +330,7 @@ def noise_batch(batch_size: int, image_size: tuple[int, int]) -> tuple[np.ndarra
     return images, np.zeros((batch_size,), np.int32)
 
 
-def _cold(measured: _Measured, round_: int) -> Sample:
+def _cold(measured: Measured, round_: int) -> Sample:
     """Measures one epoch whose files are not in the page cache at its beginning; a second epoch would be warm."""
     # Keras reads some batches before the epoch, to learn their shapes. The epoch reads them again, no longer cold.
     read_before = 0 if measured.loader.record is None else _DRAWN_BEFORE

@@ -22,7 +22,7 @@ _OURS = {
     "gate compare": "benchmarks.gate.report:COMPARISONS",
     "scaleout": "benchmarks.scaleout.report:KIND",
     "scaleout check": "benchmarks.scaleout.check.report:KIND",
-    "scaling": "benchmarks.scaling.report:KIND",
+    "pipeline --sweep": "benchmarks.pipeline.sweep.report:KIND",
     "trainers": "benchmarks.trainers.report:KIND",
     "truth": "benchmarks.truth.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",

@@ -18,6 +18,7 @@ from rich.text import Text
 from unstall.benchmarks.lab.command import Command, run
 from unstall.benchmarks.pipeline.parser import parser
 from unstall.benchmarks.pipeline.plan import read_plan
+from unstall.benchmarks.pipeline.sweep.plan import read_plan as read_sweep_plan
 from unstall.models import MODELS
 from unstall.pipeline import VARIANTS
 from unstall.pipeline.variants import DEFAULT, other_work
@@ -30,11 +31,17 @@ COMMAND = Command(
     kind="profiles.report.measurements:KIND",
     listing=lambda console: _list(console),
 )
+SWEEP = Command(
+    parser=parser,
+    plan=read_sweep_plan,
+    lab="benchmarks.pipeline.sweep.measure:open_run",
+    kind="benchmarks.pipeline.sweep.report:KIND",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command. Returns 0, or 2 for bad input, 3 if nothing could be measured, 128 + signal if stopped."""
-    return run(COMMAND, argv)
+    return run(SWEEP if parser().parse_args(argv).sweep else COMMAND, argv)
 
 
 def _list(console: Console) -> None:

@@ -44,6 +44,32 @@ def open_run(plan: Plan, progress: Progress, errors: Console) -> Run:
     return Run(plan, source, plan.devices or devices_here(), progress, errors)
 
 
+def open_groups(groups: list[Group], errors: Console, *, chosen: bool) -> None:
+    """Opens the models of each group; takes those of a GPU that is missing from the list unless it was asked for.
+
+    Args:
+      chosen: whether the devices were asked for.
+    Raises:
+      UserError: if a device that was asked for is not there (exit code 3), or a model cannot be used.
+    """
+    for group in list(groups):
+        if group not in groups:  # its device was left out with a group before
+            continue
+        try:
+            group.open()
+        except JobRefused as error:
+            missing = group.device.kind == "gpu" and not group.backend
+            if missing and not chosen:
+                errors.print(f"left out gpu: {error}", style="yellow")
+                for unusable in [other for other in groups if other.device == group.device]:
+                    unusable.kill()
+                    groups.remove(unusable)
+                continue
+            raise UserError(f"{group.device.name}: {error}", exit_code=3 if missing else 2) from error
+        except ChildDied as error:
+            raise UserError(f"{group.device.name}: {error}. See {group.log}.", exit_code=3) from error
+
+
 class Run:
     """Measures what a plan asks for, in rounds over all variants, models and devices."""
 
@@ -115,9 +141,7 @@ class Run:
         try:
             with self._recorder as recorder:
                 recorder.phase("warm-up")
-                for group in list(self._groups):
-                    if group in self._groups:  # else its device was left out with a group before
-                        self._open(group)
+                open_groups(self._groups, self._errors, chosen=self._plan.devices is not None)
                 self._warn_of_image_sizes()
                 say_data(self._errors, self._source)
                 for group in self._groups:
@@ -192,21 +216,6 @@ class Run:
                 if key in names:
                     self._progress.update(task, description=f"stages of {job.variant}", refresh=True)
                     self._stages[key] = group.stages(job, self._plan.lines)
-
-    def _open(self, group: Group) -> None:
-        try:
-            group.open()
-        except JobRefused as error:
-            missing = group.device.kind == "gpu" and not group.backend
-            if missing and self._plan.devices is None:
-                self._errors.print(f"left out gpu: {error}", style="yellow")
-                for unusable in [other for other in self._groups if other.device == group.device]:
-                    unusable.kill()
-                    self._groups.remove(unusable)
-                return
-            raise UserError(f"{group.device.name}: {error}", exit_code=3 if missing else 2) from error
-        except ChildDied as error:
-            raise UserError(f"{group.device.name}: {error}. See {group.log}.", exit_code=3) from error
 
     def _warn_of_image_sizes(self) -> None:
         """Warns where the rate of a named accelerator belongs to images of another size than the model's."""

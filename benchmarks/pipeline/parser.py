@@ -10,6 +10,7 @@ from unstall.benchmarks.lab.options import (
     MODEL,
     add_result_options,
 )
+from unstall.benchmarks.pipeline.sweep.axes import AXES
 from unstall.needs import PHOTOS
 from unstall.parser import ArgumentParser
 from unstall.pipeline.commands import add_skip_list_option
@@ -57,6 +58,13 @@ def parser() -> argparse.ArgumentParser:
         help="a variant from a file, beside the baseline",
     )
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="changes a setting of every variant")
+    add(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="AXIS=VALUE,...",
+        help=f"the rate by a setting instead, beside what is expected: {', '.join(AXES)}; may be repeated",
+    )
     add("--list", action="store_true", help="lists variants, models and devices, and ends")
     add_result_options(arguments)
     return arguments

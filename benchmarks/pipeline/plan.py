@@ -70,9 +70,9 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     return Plan(
         data=arguments.data,
         skip_list=arguments.skip_list,
-        models=_models(arguments.model),
-        variants=_variants(arguments),
-        devices=_devices(arguments.device),
+        models=models_of(arguments.model),
+        variants=variants_of(arguments, THOROUGH if arguments.thorough else DEFAULT),
+        devices=devices_of(arguments.device),
         rounds=arguments.rounds or ROUNDS,
         ends_early=arguments.rounds is None and not arguments.thorough,
         cold=arguments.cold,
@@ -83,7 +83,12 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
     )
 
 
-def _models(text: str) -> dict[str, str]:
+def models_of(text: str) -> dict[str, str]:
+    """Reads --model. Returns the models as the user named them, by their names without folders.
+
+    Raises:
+      UserError: if a model is unknown, or two have the same name.
+    """
     named: dict[str, str] = {}
     for typed in split_names(text, "--model"):
         check_model(typed)
@@ -94,7 +99,14 @@ def _models(text: str) -> dict[str, str]:
     return named
 
 
-def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
+def variants_of(arguments: argparse.Namespace, default: tuple[str, ...]) -> dict[str, PipelineConfig]:
+    """Reads --variants, --config, --set and --batch-size. Returns the pipelines by their names.
+
+    Args:
+      default: the variants without --variants.
+    Raises:
+      UserError: if an option is wrong.
+    """
     chosen: dict[str, PipelineConfig] = {}
     only_files = bool(arguments.config) and arguments.variants is None
     names = split_names("default" if arguments.variants is None else arguments.variants, "--variants")
@@ -105,7 +117,6 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
             )
         if name in VARIANTS:  # of a set, a variant whose library is missing is left out
             check_packages(f"--variants {name}", *packages_of(VARIANTS[name]))
-        default = THOROUGH if arguments.thorough else DEFAULT
         for variant in default if name == "default" else _SETS.get(name, (name,)):
             chosen[variant] = VARIANTS[variant]
     if only_files:
@@ -130,7 +141,8 @@ def _variants(arguments: argparse.Namespace) -> dict[str, PipelineConfig]:
     return chosen
 
 
-def _devices(text: str) -> tuple[Device, ...] | None:
+def devices_of(text: str) -> tuple[Device, ...] | None:
+    """Reads --device. Returns None for "auto"."""
     if text == "auto":
         return None
     return tuple(map(device_of, split_names(text, "--device")))

@@ -226,7 +226,7 @@ def test_one_worker_is_one_worker(photos):
 
 
 def test_what_is_ahead_follows_the_cores_that_the_process_may_use_now(photos, monkeypatch):
-    """A process may be held to fewer cores after the module was imported: the places of `scaling --axis cores` are."""
+    """A process may be held to fewer cores after the module was imported: those of `pipeline --sweep cores` are."""
     config = PipelineConfig(
         image_size=(16, 16), batch_size=8, resample="composed", augment_with="opencv", augment_at="batch"
     )

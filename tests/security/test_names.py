@@ -11,7 +11,6 @@ from rich.console import Console
 
 from tests import bad_files
 from tests.builders import (
-    ONE_VARIANT,
     a_capacity_document,
     a_gate_check_document,
     a_measured_pool,
@@ -20,10 +19,10 @@ from tests.builders import (
     a_scaleout_check_document,
     a_scaleout_document,
     a_service_document,
+    a_sweep_plan,
     a_trainers_document,
     an_advice_document,
 )
-from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
 from unstall.benchmarks.accuracy import measure
 from unstall.benchmarks.capacity import measure as capacity_run
@@ -36,12 +35,12 @@ from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.photos import held_out
 from unstall.benchmarks.pipeline.parser import parser
 from unstall.benchmarks.pipeline.plan import read_plan
+from unstall.benchmarks.pipeline.sweep import measure as sweep_run
+from unstall.benchmarks.pipeline.sweep.plan import Plan as SweepPlan
 from unstall.benchmarks.scaleout import measure as scaleout_run
 from unstall.benchmarks.scaleout.check import measure as pools_run
 from unstall.benchmarks.scaleout.check.plan import CheckPlan as PoolsPlan
 from unstall.benchmarks.scaleout.plan import Plan as ScaleoutPlan
-from unstall.benchmarks.scaling import measure as scaling_run
-from unstall.benchmarks.scaling.plan import Plan as ScalingPlan
 from unstall.benchmarks.service import measure as service_run
 from unstall.benchmarks.service.plan import Plan as ServicePlan
 from unstall.benchmarks.trainers import measure as trainers_run
@@ -153,7 +152,7 @@ WRITES = {
     "benchmarks.scaleout --check --loopback": ("results.json", "report.html"),
     "benchmarks.capacity": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
-    "benchmarks.scaling": ("results.json", "report.html"),
+    "benchmarks.pipeline --sweep workers=1,2": ("results.json", "report.html"),
     "benchmarks.evidence.augmentation": ("results.json",),
     "benchmarks.evidence.peers": ("results.json",),
     "benchmarks.truth": ("results.json", "report.html"),
@@ -224,8 +223,12 @@ def holder(photos, folder):
 
 
 def places(photos, folder):
-    some = ScalingPlan(asked=plan(axes={"files": (2,)}, variants=ONE_VARIANT), data=str(photos), out=folder)
-    scaling_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
+    models = {"cats-dogs-64": "cats-dogs-64"}
+    some = SweepPlan(
+        asked=a_sweep_plan(sweeps={"cores": (1,)}), models=models, devices=None, data=str(photos), out=folder
+    )
+    console = Console(quiet=True)
+    sweep_run.Run(some, from_folder(photos), (CPU,), command.progress_bar(console), console).measure(lambda: None)
 
 
 def ladder(photos, folder):
@@ -273,7 +276,8 @@ def capacity(photos, folder):
 
 LOGS = {
     "cpu.log": ((group, rounds), (holder, devices_holder)),
-    "children.log": ((places, scaling_run), (ladder, measure)),
+    "cpu-1-cores.log": ((places, rounds),),
+    "children.log": ((ladder, measure),),
     "tune.log": ((advice, advice_run),),
     "one-tensorflow-0.log": ((trainers, trainers_processes),),
     "child.log": (

@@ -41,9 +41,10 @@ from tests.builders import (
     a_result,
     a_scaleout_check_document,
     a_scaleout_document,
-    a_scaling_document,
     a_search_document,
     a_service_document,
+    a_sweep_document,
+    a_sweep_plan,
     a_telemetry,
     a_trainers_document,
     a_truth_document,
@@ -56,9 +57,7 @@ from tests.builders import (
     rounds_of,
 )
 from tests.builders import STAGE_TABLE as TABLE
-from tests.builders import a_scaling_plan as plan
 from tests.builders import an_accuracy_plan as a_plan
-from tests.builders import scaling_rows_of as rows_of
 from tests.checks import PAGE_SCRIPT, Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
 from unstall.benchmarks.accuracy.report import KIND as ACCURACY
@@ -70,9 +69,9 @@ from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
 from unstall.benchmarks.doctor.report import KIND as DOCTOR
 from unstall.benchmarks.doctor.results import TROUBLES, Finding
 from unstall.benchmarks.gate.report import COMPARISONS
+from unstall.benchmarks.pipeline.sweep.report import KIND as SWEEP
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
-from unstall.benchmarks.scaling.report import KIND as SCALING
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
@@ -110,18 +109,18 @@ def main_report(text: str) -> str:
     return render(document, {(result_of["model"], result_of["device"]["name"]): [text]}, a_telemetry(text, gpus=1))
 
 
-def scaling_report(text: str) -> str:
-    planned = plan(axes={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, rounds=1)
-    rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
-    rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
-    document = a_scaling_document(
+def sweep_report(text: str) -> str:
+    planned = a_sweep_plan(sweeps={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, models=(text,))
+    document = a_sweep_document(
         planned,
-        rows,
+        {1: (1000.0,) * 3, 2: (1100.0,) * 3},
+        note=text,
+        left_out=(LeftOut(who=text, reason=text),),
         dataset=with_text(hostile_source(text).to_dict(), text),
         provenance=hostile_provenance(text),
         created=text,
     )
-    return SCALING.page(document, SCALING.derive(document))
+    return SWEEP.page(document, SWEEP.derive(document))
 
 
 def accuracy_report(text: str) -> str:
@@ -291,7 +290,7 @@ def truth_report(text: str) -> str:
 
 PAGES = {
     "main": main_report,
-    "scaling": scaling_report,
+    "pipeline --sweep": sweep_report,
     "truth": truth_report,
     "accuracy": accuracy_report,
     "devices": devices_report,

@@ -35,9 +35,10 @@ from tests.builders import (
     a_result,
     a_scaleout_check_document,
     a_scaleout_document,
-    a_scaling_document,
     a_search_document,
     a_service_document,
+    a_sweep_document,
+    a_sweep_plan,
     a_trainers_document,
     a_truth_document,
     a_worker_window,
@@ -45,8 +46,6 @@ from tests.builders import (
     gate_measurements,
 )
 from tests.builders import STAGE_TABLE as TABLE
-from tests.builders import a_scaling_plan as plan
-from tests.builders import scaling_rows_of as rows_of
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
 from unstall.benchmarks.capacity.report import KIND as CAPACITY
 from unstall.benchmarks.cli import VERBS
@@ -60,9 +59,9 @@ from unstall.benchmarks.lab import command
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.serve import one_line
 from unstall.benchmarks.lab.show import show
+from unstall.benchmarks.pipeline.sweep.report import KIND as SWEEP
 from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
-from unstall.benchmarks.scaling.report import KIND as SCALING
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
@@ -75,7 +74,7 @@ from unstall.pipeline.prepared.write import Prepared
 from unstall.pipeline.sources.names import FileNames
 from unstall.pipeline.sources.source import Skipped
 from unstall.profiles.devices import Device
-from unstall.profiles.report import LeftOut, write
+from unstall.profiles.report import LeftOut, print_document, write
 from unstall.profiles.report.document import content_of
 from unstall.profiles.report.files import to_json, write_atomically
 from unstall.profiles.report.text import print_results, print_stages
@@ -105,12 +104,12 @@ def show_stages(console: Terminal, text: str) -> None:
     print_stages(console, text, dataclasses.replace(TABLE, stages=(), reason=text), IMAGE)
 
 
-def show_scaling(console: Terminal, text: str) -> None:
-    planned = plan(axes={"cores": (1, 2)}, variants=ONE_VARIANT, rounds=1)
-    rows = rows_of(planned, {1: (1000.0,), 2: (1100.0,)})
-    rows[1] = dataclasses.replace(rows[1], measurements=(), failure=text)
-    document = a_scaling_document(planned, rows)
-    SCALING.print(console, document, SCALING.derive(document))
+def show_sweep(console: Terminal, text: str) -> None:
+    planned = a_sweep_plan(sweeps={"cores": (1, 2)}, variants={text: next(iter(ONE_VARIANT.values()))}, models=(text,))
+    rates = {1: (1000.0,) * 3, 2: (1100.0,) * 3}
+    document = a_sweep_document(planned, rates, note=text, left_out=(LeftOut(who=text, reason=text),))
+    SWEEP.print(console, document, SWEEP.derive(document))
+    print_document(console, document, SWEEP, SWEEP.derive(document), typed=text)
 
 
 def show_comparison(console: Terminal, text: str) -> None:
@@ -213,7 +212,7 @@ def show_truth(console: Terminal, text: str) -> None:
 TERMINALS = {
     "results": show_results,
     "stages": show_stages,
-    "scaling": show_scaling,
+    "pipeline --sweep": show_sweep,
     "truth": show_truth,
     "doctor": show_doctor,
     "devices --inference": show_fewer_bits,

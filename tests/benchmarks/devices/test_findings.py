@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import EMULATED, GPU, MNIST, TRACE, a_gpu, an_epoch
 from tests.builders import a_device_row as a_row
-from unstall.benchmarks.devices.experiments import EXPERIMENTS, Case, Claim, Experiment, photos
+from unstall.benchmarks.devices.experiments import EXPERIMENTS, Claim, photos
 from unstall.benchmarks.devices.findings import (
     advantages,
     backend_notes,
@@ -19,10 +19,8 @@ from unstall.benchmarks.devices.findings import (
     findings_of,
     recommend,
     seconds_text,
-    swept_of,
     times,
 )
-from unstall.benchmarks.devices.plan import Sweep
 from unstall.benchmarks.devices.results import CaseResult
 from unstall.models.network import Figure
 from unstall.profiles.devices import CPU
@@ -205,30 +203,3 @@ def test_an_experiment_takes_its_own_rows_and_says_what_they_mean() -> None:
     assert {one["published"]["quantity"] for one in found.to_dict()["published"]} == {
         *("train_s", "cpu_ratio", "gpu_ratio", "speed_up")
     }
-
-
-def test_a_sweep_is_followed_on_each_device_through_the_values_that_have_a_row() -> None:
-    sweep = Sweep(axis="batch-size", values=(64, 8, 16))
-    experiment = Experiment(title="", cases=(MNIST,), claims=())
-    cases = {value: sweep.case(MNIST, value) for value in sweep.values}
-    rows = [a_row(case=cases[8]), a_row(case=cases[64]), a_row(EMULATED, case=cases[16])]
-    on_cpu, on_emulated = swept_of("mnist", experiment, sweep, rows)
-    assert [point.value for point in on_cpu.points] == [64, 8] and on_cpu.label == "arrays on cpu"
-    assert [point.value for point in on_emulated.points] == [16]
-    assert on_cpu.to_dict()["points"][0] == {
-        "value": 64,
-        "case": "mnist-digits, arrays, batch 64",
-        "advantage": None,
-    }
-
-
-def test_a_sweep_says_of_every_value_what_loading_takes_of_the_advantage() -> None:
-    sweep = Sweep(axis="batch-size", values=(64, 512))
-    here, there = (sweep.case(MNIST, value) for value in sweep.values)
-    assert isinstance(here, Case) and isinstance(there, Case)
-    rows = [a_row(case=there), a_gpu(case=here), a_gpu(case=there)]  # the CPU has one of the values only
-    on_cpu, on_gpu = swept_of("mnist", Experiment(title="", cases=(MNIST,), claims=()), sweep, rows)
-    (eaten,) = advantages(rows)
-    assert on_cpu.sentences == [] and on_gpu.sentences == [f"batch-size 512: {eaten.text}"]
-    assert "loading takes 50% of the advantage" in eaten.text
-    assert [one["advantage"] for one in on_gpu.to_dict()["points"]] == [None, eaten.to_dict()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from unstall.benchmarks.devices import holder as devices_holder
 from unstall.benchmarks.devices import measure
 from unstall.benchmarks.devices.measure import Run
 from unstall.benchmarks.devices.parser import parser
-from unstall.benchmarks.devices.plan import read_plan
+from unstall.benchmarks.devices.plan import Asked, read_plan
 from unstall.benchmarks.devices.report import KIND, Results, derive
 from unstall.benchmarks.devices.results import window_name
 from unstall.benchmarks.lab.child import ChildDied, JobRefused
@@ -71,8 +72,9 @@ def test_of_many_rounds_the_loader_alone_is_measured_in_three(tmp_path: Path) ->
     assert [what for *_, what in FakeChild.asked].count("loader") == 3
 
 
-def test_steps_that_cannot_be_seen_one_by_one_are_trained_only(tmp_path: Path) -> None:
-    run, _ = a_run(tmp_path, "--sweep", "steps-per-execution=4", beside=())
+def test_steps_that_cannot_be_seen_one_by_one_are_trained_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Asked, "cases", (replace(MNIST, steps_per_execution=4),))
+    run, _ = a_run(tmp_path, beside=())
     (row,) = results_of(run).cases
     assert [what for *_, what in FakeChild.asked] == ["backend", "open", "peak", "peak", "peak", "train"]
     assert row.timing is None and row.images_per_sec == 500

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from unstall.benchmarks.devices import __main__ as devices
-from unstall.benchmarks.devices.experiments import EXPERIMENTS, arrays, photos
-from unstall.benchmarks.devices.parser import AXES, parser
-from unstall.benchmarks.devices.plan import Plan, Sweep, read_plan, read_sweep
+from unstall.benchmarks.devices.experiments import EXPERIMENTS
+from unstall.benchmarks.devices.parser import parser
+from unstall.benchmarks.devices.plan import Plan, read_plan
 from unstall.benchmarks.lab.options import UserError
 
 
@@ -21,13 +20,7 @@ def a_plan(*words: str) -> Plan:
 def test_unasked_the_shortest_experiment_is_run_with_an_epoch_to_warm_up() -> None:
     plan = a_plan()
     assert list(plan.asked.experiments) == ["mnist"]
-    assert (plan.asked.epochs, plan.asked.rounds, plan.asked.sweeps, plan.emulated, plan.asked.prices) == (
-        2,
-        3,
-        (),
-        None,
-        {},
-    )
+    assert (plan.asked.epochs, plan.asked.rounds, plan.emulated, plan.asked.prices) == (2, 3, None, {})
     assert plan.asked.cases == EXPERIMENTS["mnist"].cases and plan.out == Path("runs/now")
 
 
@@ -62,7 +55,10 @@ def test_prices_are_of_devices_by_name_or_kind() -> None:
         ("--longest-epoch nan", "--longest-epoch must be a number of seconds above 0"),
         ("--target-accuracy 90", r"--target-accuracy must be above 0 and at most 1\. Received: 90\.0\."),
         ("--precision mixed_float61", r"--precision: .* Did you mean 'mixed_float16'\?"),
-        ("--precision float32,mixed_float16", "--precision takes one.*--sweep precision=float32,mixed_float16"),
+        (
+            "--precision float32,mixed_float16",
+            "--precision takes one.*unstall pipeline --sweep precision=float32,mixed_float16",
+        ),
         ("--emulate fast", r"--emulate must be images/sec above 0 .* a100-resnet50.* Received: 'fast'\."),
         ("--emulate -5", "--emulate must be images/sec above 0"),
         ("--price cpu", r"--price needs DEVICE=PRICE of cpu, gpu, such as cpu=0\.10\. Received: 'cpu'\."),
@@ -75,14 +71,6 @@ def test_prices_are_of_devices_by_name_or_kind() -> None:
         ("--arrays mnist", "--arrays needs NAME=PATH of mnist, cifar10, text, features"),
         ("--arrays minst=x", r"Did you mean 'mnist'\?"),
         ("--arrays mnist=nowhere.npz", r"--arrays mnist: nowhere\.npz does not exist\."),
-        ("--sweep batches=1", r"--sweep: 'batches' is not known\. Did you mean 'batch-size'\?"),
-        ("--sweep batch-size", r"--sweep batch-size needs values, such as batch-size=32,64,128,512\. Received"),
-        ("--sweep batch-size=", "--sweep batch-size needs values"),
-        ("--sweep batch-size=0", r"values must be whole numbers from 1 to 65,536\. Received: '0'\."),
-        ("--sweep workers=many", "--sweep workers: values must be whole numbers from 1 to 64"),
-        ("--sweep workers=65", "--sweep workers: values must be whole numbers from 1 to 64"),
-        ("--sweep precision=float23", r"--sweep precision: 'float23' is not known\. Did you mean 'float32'\?"),
-        ("--sweep workers=2", r"--sweep workers=2: its data lie in memory: no workers fetch them\. Choose another"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: str, message: str) -> None:
@@ -110,48 +98,3 @@ def test_the_list_names_experiments_cases_and_figures(capsys: pytest.CaptureFixt
     shown = " ".join(capsys.readouterr().out.split())
     assert "very-deep: cats and dogs, 30 more convolutions" in shown
     assert "published: 8 min 5 s, CPU; 10 epochs" in shown
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_every_axis_takes_its_own_example(axis: str) -> None:
-    sweep = read_sweep(f"{axis}={AXES[axis].example}")
-    assert sweep.axis == axis and len(sweep.values) > 1
-    cases = [sweep.case(photos("cats-dogs-64", "generator"), value) for value in sweep.values]
-    assert len(set(cases)) == len(cases) and all(not isinstance(case, str) for case in cases)
-
-
-@pytest.mark.parametrize(
-    ("axis", "value", "changed"),
-    [
-        ("batch-size", 64, {"batch_size": 64}),
-        ("workers", 3, {}),
-        ("precision", "mixed_float16", {"precision": "mixed_float16"}),
-        ("steps-per-execution", 8, {"steps_per_execution": 8}),
-    ],
-)
-def test_a_value_changes_one_thing_of_a_case(axis: str, value: Any, changed: dict[str, Any]) -> None:
-    base = photos("cats-dogs-64", "generator")
-    case = Sweep(axis=axis, values=(value,)).case(base, value)
-    assert not isinstance(case, str) and case.config is not None
-    for field in ("model", "feed", "batch_size", "precision", "steps_per_execution"):
-        assert getattr(case, field) == changed.get(field, getattr(base, field))
-    assert case.config.batch_size == case.batch_size
-    assert case.config.workers == (3 if axis == "workers" else 1)
-
-
-def test_the_same_value_twice_is_one_value() -> None:
-    assert read_sweep("batch-size=8, 8,16").values == (8, 16)
-
-
-def test_a_sweep_takes_the_place_of_the_experiments_own_cases() -> None:
-    plan = a_plan("--experiment", "deeper", "--sweep", "batch-size=16,32", "--sweep", "workers=1,2")
-    assert len(plan.asked.cases) == 6  # the two axes cross at batch 32 and the workers that each feed has
-    assert plan.asked.without == ()
-
-
-def test_what_cannot_be_swept_beside_what_can_is_named() -> None:
-    plan = a_plan("--experiment", "deeper,mnist", "--sweep", "workers=2")
-    assert plan.asked.without == (
-        ("mnist-digits, arrays, batch 128, workers", "its data lie in memory: no workers fetch them"),
-    )
-    assert arrays("mnist-digits") not in plan.asked.cases

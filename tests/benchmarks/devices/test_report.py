@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.builders import EMULATED, GPU, PRICES, a_gpu, a_sweep, an_epoch, rows_of_all
+from tests.builders import EMULATED, GPU, PRICES, a_gpu, an_epoch, rows_of_all
 from tests.builders import a_device_row as a_row
 from tests.builders import a_devices_document as a_document
 from tests.checks import Page, assert_follows_from_its_file, assert_harmless
 from unstall.benchmarks.devices.experiments import EXPERIMENTS
 from unstall.benchmarks.devices.findings import findings_of
 from unstall.benchmarks.devices.flops import Work
-from unstall.benchmarks.devices.plots import bars_of, sweep_charts
+from unstall.benchmarks.devices.plots import bars_of
 from unstall.benchmarks.devices.report import KIND, derive
 from unstall.benchmarks.devices.tables import (
     EFFORTS,
@@ -26,7 +26,6 @@ from unstall.benchmarks.devices.tables import (
     effort_cells,
     footnotes,
     print_findings,
-    print_sweep,
     rate_cells,
     rate_columns,
     rate_lines,
@@ -115,41 +114,12 @@ def test_an_experiment_is_printed_within_80_columns() -> None:
     assert "13x Tesla P100 5x gpu (jax)" in lines
 
 
-def test_a_sweep_is_printed_a_row_a_value() -> None:
-    text = shown(print_sweep, a_sweep()[0])
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[1:5] == [
-        "mnist, mnist-digits, arrays on cpu",
-        "batch-size img/s model load% predict epoch peak%",
-        "8 1,000 2,000 50% 5,000 2.0 s 38%",
-        "128 1,000 2,000 50% 5,000 2.0 s 38%",
-    ]
-    text = " ".join(shown(print_sweep, a_sweep()[1]).split())
-    assert "batch-size 8: the accelerator emulated:5000 computes 1.00x as fast as the CPU" in text
-
-
 def test_bars_are_as_long_as_the_time_of_an_example() -> None:
     drawn = bars_of([a_row(), a_gpu()])
     assert re.findall(r"<title>(.*?: .*?)</title>", drawn) == ["cpu: 1 ms", "gpu (jax): 0.2 ms"]
     widths = [float(tag["width"] or 0) for name, tag in Page(drawn).tags if name == "rect"]
     assert widths[:3] == [50.0, 40.0, 10.0]
     assert sum(widths[3:]) == pytest.approx(20)
-
-
-def test_a_sweep_is_drawn_from_nothing_up_with_the_model_alone_dashed() -> None:
-    (drawn,) = sweep_charts(a_sweep())
-    assert "<figcaption>mnist-digits: images/sec</figcaption>" in drawn
-    assert "<title>mnist-digits: images/sec, by batch-size</title>" in drawn
-    assert re.findall(r"<text.*?>(.*?)</text>", drawn) == [
-        *("0", "500", "1,000", "1,500", "2,000"),
-        *("8", "128", "batch-size"),
-    ]
-    assert re.findall(r"</svg>(.*?)</span>", drawn)[:2] == ["arrays on cpu", "arrays on cpu, the model alone"]
-    lines = [tag for name, tag in Page(drawn).tags if name == "polyline"]
-    assert [line["class"] for line in lines[:2]] == ["line0", "line0 dashed"]
-    grid = [tag["y1"] for name, tag in Page(drawn).tags if name == "line" and tag["class"] == "grid"]
-    heights = [(line["points"] or "").split()[0].split(",")[1] for line in lines[:2]]
-    assert heights == [grid[2], grid[4]]
 
 
 def page(*words: str, **changes: Any) -> str:
@@ -169,9 +139,7 @@ def test_both_files_are_written_and_the_results_are_strict_json(tmp_path: Path) 
     assert (tmp_path / "report.html").read_text() == page()
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--experiment", "deeper", "--sweep", "workers=1,2"), ("--precision", "mixed_bfloat16")]
-)
+@pytest.mark.parametrize("words", [(), ("--experiment", "deeper"), ("--precision", "mixed_bfloat16")])
 def test_all_that_follows_from_a_document_follows_from_its_file(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert_follows_from_its_file(KIND, a_document(*words), tmp_path)
 
@@ -184,14 +152,6 @@ def test_the_page_fetches_and_runs_nothing_and_escapes_what_it_shows() -> None:
     assert "<b>some reason</b>" in seen.text and "GPU figures were measured here, with Keras on jax, H100." in seen.text
     for title in ("GPU temperature", "GPU power", "CPU use"):
         assert title in seen.text
-
-
-def test_the_page_of_a_sweep_draws_a_point_for_each_value() -> None:
-    seen = Page(page("--experiment", "mnist", "--sweep", "batch-size=8,128"))
-    assert_harmless(seen)
-    for title in ("mnist-digits: images/sec, by batch-size", "batch-size 8: the accelerator"):
-        assert title in seen.text
-    assert [tag for tag, _ in seen.tags].count("path") == 12 + 6  # a point for each rate, and a key for each line
 
 
 def test_a_run_that_was_stopped_says_so_on_its_page() -> None:

@@ -39,12 +39,6 @@ def test_an_experiment_says_which_device_is_the_fastest_and_what_loading_takes_o
     assert "#" in bar
 
 
-def test_a_sweep_has_a_screen_with_a_bar_for_each_value() -> None:
-    lines = printed(a_devices_document("--sweep", "batch-size=8,16"))
-    assert lines[1].startswith("unstall: mnist: batch-size of arrays on ")
-    assert sum(line.startswith("batch-size 8 ") for line in lines) == 3  # a screen for each device
-
-
 def test_photos_that_a_device_waits_for_are_to_be_tuned() -> None:
     lines = printed(a_devices_document("--experiment", "deeper"), typed="my photos")
     assert "--data 'my photos' --model cats-dogs-" in " ".join(lines)

@@ -27,7 +27,6 @@ PLAN = SimpleNamespace(data="a copy", against="a copy", skip_list=None)
         "evidence.peers.measure",
         "scaleout.measure",
         "scaleout.check.measure",
-        "scaling.measure",
         "truth.photos",
     ],
 )

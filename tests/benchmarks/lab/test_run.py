@@ -37,10 +37,10 @@ from tests.builders import (
     a_result,
     a_scaleout_check_document,
     a_scaleout_document,
-    a_scaling_document,
-    a_scaling_plan,
     a_search_document,
     a_service_document,
+    a_sweep_document,
+    a_sweep_plan,
     a_trainers_document,
     a_trial,
     a_truth_document,
@@ -50,7 +50,6 @@ from tests.builders import (
     an_accuracy_plan,
     an_advice_document,
     samples_at,
-    scaling_rows_of,
     with_subject,
 )
 from tests.checks import Page, kind_of
@@ -64,9 +63,9 @@ from unstall.benchmarks.lab import command as lab_command
 from unstall.benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.pipeline.__main__ import COMMAND as PIPELINE
+from unstall.benchmarks.pipeline.__main__ import SWEEP
 from unstall.benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
 from unstall.benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
-from unstall.benchmarks.scaling.__main__ import COMMAND as SCALING
 from unstall.benchmarks.service.__main__ import LOCAL
 from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
 from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
@@ -84,10 +83,14 @@ DEVICES_RUN = a_devices_document()
 LADDER = an_accuracy_plan(seeds=3)
 SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())
 ADVISED = an_advice_document(a_trial({AS_WRITTEN: samples_at(100.0, 110.0)}))
-PLANNED = a_scaling_plan(axes={"files": (8,)})
 # A document of each command in which something was measured, and one in which nothing was.
 COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     "pipeline": (PIPELINE, MAIN_JOB, replace(MAIN_JOB, samples=replace(MAIN_JOB.samples, subjects=(), windows={}))),
+    "pipeline --sweep": (
+        SWEEP,
+        a_sweep_document(a_sweep_plan(), {8: (1000.0,) * 3, 32: (900.0,) * 3}),
+        a_sweep_document(a_sweep_plan(), {8: (), 32: ()}),
+    ),
     "accuracy": (
         ACCURACY,
         an_accuracy_document(LADDER, all_trained(LADDER, generator="1111", tuned="1111")),
@@ -101,11 +104,6 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
     ),
     "gate compare": (GATE_COMPARE, a_comparisons_document(), a_comparisons_document(measurements=())),
     "gate check": (GATE_CHECK, a_gate_check_document(), a_gate_check_document(processes=0)),
-    "scaling": (
-        SCALING,
-        a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: (1000.0,)})),
-        a_scaling_document(PLANNED, scaling_rows_of(PLANNED, {8: ()})),
-    ),
     "service local": (
         LOCAL,
         a_service_document(

@@ -210,7 +210,7 @@ def test_materialize_leaves_the_listed_files_out_and_says_so(pets, tmp_path, cap
     assert len(json.loads((tmp_path / "copy" / "index.json").read_text())["names"]) == 4
 
 
-@pytest.mark.parametrize("module", ["pipeline", "scaling", "augmentation", "peers", "photos", "train", "accuracy"])
+@pytest.mark.parametrize("module", ["pipeline", "augmentation", "peers", "photos", "train", "accuracy"])
 def test_a_command_that_reads_images_refuses_a_list_that_is_none(module, pets, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "skip.jsonl").write_text("nothing")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from unstall.benchmarks.lab.options import UserError
 from unstall.pipeline import ImageSource
 
 # The copies take at most this much: a thousand photos of 500 kB.
 _MOST_BYTES = 500_000_000
 # The mean size of this many photos, spread over the list, stands for the mean size of all photos.
 _SIZED_PHOTOS = 64
-# Progress is reported after each of this many links.
-_REPORTED_FILES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +33,20 @@ def copy_photos(source: ImageSource, most: int, folder: Path) -> Photos:
     The links must not point to the user's own files: each hard link changes the link count of its file.
 
     Raises:
-      UserError: if there are more classes than `most`, or too little room.
+      ValueError: if there are more classes than `most`, or too little room.
     """
     paths = source.paths
     if len(source.class_names) > most:
-        raise UserError(
-            f"--data must have at most as many classes as the shortest list has files, {most}. "
-            f"Received: {len(source.class_names)} classes."
-        )
+        raise ValueError(f"{len(source.class_names)} classes need a list of as many files at least. Received: {most}.")
     mean_bytes = float(np.mean([os.path.getsize(path) for path in source.take(_SIZED_PHOTOS).paths]))
     most = max(len(source.class_names), min(most, source.images, int(_MOST_BYTES / mean_bytes)))
     chosen = _spread(source.labels, most)
     folder.mkdir(parents=True)
     free_bytes = shutil.disk_usage(folder).free
     if len(chosen) * mean_bytes > 0.5 * free_bytes:
-        raise UserError(
-            f"copies of {len(chosen)} photos need {len(chosen) * mean_bytes / 1e6:.0f} MB in the cache folder, "
-            f"where {free_bytes / 1e6:.0f} MB are free. Set UNSTALL_CACHE to a folder with more room."
+        raise ValueError(
+            f"copies of {len(chosen)} photos need {len(chosen) * mean_bytes / 1e6:.0f} MB, "
+            f"and {free_bytes / 1e6:.0f} MB are free."
         )
     copies = []
     for number, index in enumerate(chosen):
@@ -72,12 +65,8 @@ def _spread(labels: np.ndarray, most: int) -> np.ndarray:
     return np.sort(np.concatenate([firsts, others]))
 
 
-def link_files(photos: Photos, files: int, folder: Path, progress: Callable[[int], None] = lambda done: None) -> Path:
-    """Makes a folder of class folders with `files` links to the photos, in turn.
-
-    Args:
-      progress: called now and then with the number of links made so far.
-    """
+def link_files(photos: Photos, files: int, folder: Path) -> Path:
+    """Makes a folder of class folders with `files` links to the photos, in turn."""
     for name in photos.class_names:
         (folder / name).mkdir(parents=True)
     linked = itertools.islice(itertools.cycle(zip(photos.paths, photos.labels, strict=True)), files)
@@ -87,6 +76,4 @@ def link_files(photos: Photos, files: int, folder: Path, progress: Callable[[int
             os.link(path, link)
         except OSError:  # a file system without hard links, or with too few for one file (ext4: 65,000)
             link.symlink_to(path)
-        if (index + 1) % _REPORTED_FILES == 0:
-            progress(index + 1)
     return folder

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unstall.benchmarks.lab.backend import Refused
-from unstall.benchmarks.scaling.plan import Measurement, Place
+from tests.growth.places import Measurement, Place
 from unstall.pipeline import build, open_source
 from unstall.pipeline.building import Loader
-from unstall.pipeline.errors import UnavailableError
 from unstall.profiles import clock
 from unstall.profiles.devices import CPU
 from unstall.profiles.machine import PeakMemory
@@ -47,20 +45,13 @@ class PlaceSession:
         os.environ["UNSTALL_CACHE"] = cache
 
     def measure(self, place: Place, folder: str, round_: int) -> Measurement:
-        """Scans the folder, builds and iterates the loader, and scans again. TensorFlow is imported here, not before.
-
-        Raises:
-          Refused: if the loader cannot be built here.
-        """
+        """Scans the folder, builds and iterates the loader, and scans again; imports TensorFlow, and not before."""
         windows = _windows(place)
         memory = PeakMemory()
         begin_ns = clock.now_ns()
         source = open_source(folder)
         listed_ns = clock.now_ns()
-        try:
-            loader = build(place.config, source)
-        except UnavailableError as error:
-            raise Refused(str(error)) from error
+        loader = build(place.config, source)
         built_ns = clock.now_ns()
         with loader:
             first = _first(windows, loader, round_)
