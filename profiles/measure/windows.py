@@ -77,7 +77,6 @@ class _Window:
       epochs: how many.
       ramp_steps: number of first steps of an epoch that are not steady: the loader may have made their batches at the
         same time, before the first one arrived.
-      first_steps: ends the one epoch after so many steps; None for whole epochs.
       limit_s: how long an epoch may take.
     """
 
@@ -85,7 +84,6 @@ class _Window:
     round: int
     epochs: int
     ramp_steps: int
-    first_steps: int | None = None
     limit_s: float = math.inf
 
 
@@ -288,23 +286,16 @@ class Windows:
         epochs: int,
         ramp_steps: int,
         round_: int,
-        steps: int | None = None,
         limit_s: float = math.inf,
     ) -> Sample:
         """Measures the loader alone: each step fetches a batch and drops it.
 
         Args:
           data, ramp_steps, limit_s: as for `train`.
-          steps: ends the one epoch after so many steps, where a whole epoch is too long; None for whole epochs.
         Raises:
-          ValueError: if the data gives no batch, an epoch does not end within `limit_s`, or `steps` is given with
-            several epochs: Keras would not begin the data anew in the second.
+          ValueError: if the data gives no batch, or an epoch does not end within `limit_s`.
         """
-        if steps is not None and (steps < 1 or epochs != 1):
-            raise ValueError(f"`steps` must be at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}.")
-        wanted = _Window(
-            name="loader", round=round_, epochs=epochs, ramp_steps=ramp_steps, first_steps=steps, limit_s=limit_s
-        )
+        wanted = _Window(name="loader", round=round_, epochs=epochs, ramp_steps=ramp_steps, limit_s=limit_s)
         return self._fit_data(data, None, wanted)
 
     def watch(self, data: Any, note: Callable[[Any], None], *, steps: int, every: int, limit_s: float) -> None:
@@ -384,7 +375,7 @@ class Windows:
         fits = is_fit_data(data)
         if not fits and window.epochs != 1:
             raise ValueError(f"`epochs` must be 1 for data that `fit` iterates once. Received: epochs={window.epochs}.")
-        steps = window.first_steps or self._steps.get(id(data), (data, 0))[1]
+        steps = self._steps.get(id(data), (data, 0))[1]
         last_step = steps - 1 - self._backend.drawn_ahead
         timer = self._timer(window, last_step if steps else None, computes=run is not None)
         stand_ins = iter(range(0 if fits else _STAND_INS))
@@ -404,7 +395,6 @@ class Windows:
 
         arguments: dict[str, Any] = {
             "x": data if fits else self._from_epoch(data, timer),
-            "steps_per_epoch": window.first_steps,
             "shuffle": False,  # `fit` would shuffle the batches of a PyDataset by Python's global random state
         }
         if isinstance(data, FitData):
@@ -412,8 +402,7 @@ class Windows:
         sample = self._fit(
             timer, train_function, window, epochs=window.epochs, class_weight=self._class_weight, **arguments
         )
-        if window.first_steps is None:
-            self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
+        self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
         return sample
 
     def _from_epoch(self, data: Any, timer: _Timer) -> Iterator[Any]:
@@ -544,7 +533,6 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
         cpu_ns=call.cpu_ns,
         canary_ns=call.canary_ns,
         others_ratio=call.others_ratio,
-        whole=window.first_steps is None,
     )
 
 

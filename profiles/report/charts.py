@@ -23,7 +23,6 @@ _LEFT, _RIGHT, _TOP, _BOTTOM, _AXIS_TITLE = 64, 16, 22, 24, 20
 _LETTER_PX = 6.5
 # The intervals between the labels of an axis, so that there are at most so many.
 _MOST_INTERVALS = 4
-_MOST_LOG_INTERVALS = 5
 # A circle, a square, a triangle and a diamond around (0, 0).
 _SHAPES = ("M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z", "M-3-3h6v6h-6z", "M0-4.5L4 3H-4z", "M0-5L4.5 0L0 5L-4.5 0z")
 
@@ -69,25 +68,8 @@ def axis_from_zero(title: str, most: float, *, per_unit: float = 1.0, unit: str 
     step = round_step(most / per_unit / _MOST_INTERVALS)
     count = max(1, math.ceil(most / per_unit / step - 1e-9))
     marks = [round(step * number, 6) for number in range(count + 1)]
-    return _axis_of_marks(title, marks, per_unit, unit)
-
-
-def log_axis(title: str, least: float, most: float, *, per_unit: float = 1.0) -> Axis:
-    """Returns a logarithmic axis between round numbers: 1, 2 and 5 times powers of ten, or powers of ten alone."""
-    low, high = least / per_unit, most / per_unit
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    for factors in ((1, 2, 5), (1,)):
-        marks = [factor * 10.0**decade for decade in decades for factor in factors]
-        first = max(index for index, mark in enumerate(marks) if mark <= low)
-        last = min(index for index, mark in enumerate(marks) if mark >= high and index > first)
-        if last - first <= _MOST_LOG_INTERVALS:
-            break
-    return _axis_of_marks(title, marks[first : last + 1], per_unit, "", logarithmic=True)
-
-
-def _axis_of_marks(title: str, marks: Sequence[float], per_unit: float, unit: str, logarithmic: bool = False) -> Axis:
     labels = tuple((mark * per_unit, f"{mark:,.10g} {unit}".strip()) for mark in marks)
-    return Axis(title=title, low=labels[0][0], high=labels[-1][0], labels=labels, logarithmic=logarithmic)
+    return Axis(title=title, low=labels[0][0], high=labels[-1][0], labels=labels)
 
 
 def log_axis_of_values(title: str, values: Sequence[int]) -> Axis:

@@ -95,19 +95,19 @@ def _windows(place: Place) -> Windows:
 
 
 def _first(windows: Windows, loader: Loader, round_: int) -> Sample:
-    steps: int | None = loader.parallel_batches + _TRIAL_STEPS
-    return windows.loader(
-        loader.data,
-        epochs=1,
-        ramp_steps=loader.parallel_batches,
-        round_=round_,
-        steps=steps if loader.batches > (steps or 0) else None,
-    )
+    steps = loader.parallel_batches + _TRIAL_STEPS
+    return _loaded(windows, loader, 1, steps if loader.batches > steps else None, round_)
 
 
 def _steady(windows: Windows, loader: Loader, first: Sample, batch_size: int, round_: int) -> Sample:
     epochs, steps = extent(loader, batch_size, 1 / first.s_per_image)
-    return windows.loader(loader.data, epochs=epochs, ramp_steps=loader.parallel_batches, round_=round_, steps=steps)
+    return _loaded(windows, loader, epochs, steps, round_)
+
+
+def _loaded(windows: Windows, loader: Loader, epochs: int, steps: int | None, round_: int) -> Sample:
+    """Iterates whole epochs, or, of a tf.data pipeline, one epoch that ends after so many steps."""
+    part = loader.data if steps is None or not hasattr(loader.data, "take") else loader.data.take(steps)
+    return windows.loader(part, epochs=epochs, ramp_steps=loader.parallel_batches, round_=round_)
 
 
 def extent(loader: Loader, batch_size: int, images_per_sec: float) -> tuple[int, int | None]:

@@ -243,16 +243,26 @@ def shape_of(series: Series) -> Shape:
     if not AXES[series.axis].most:
         return _of_names(series)
     moves = [_direction(after, before) for before, after in itertools.pairwise(series.rounds)]
+    ratio, interval = shared_ratio(series.rounds[-1], series.rounds[0])
     if not any(moves):  # small steps may add up
         moves = [_direction(series.rounds[-1], series.rounds[0])] * len(moves)
+        if not any(moves) and interval is not None and not _is_narrow(interval):
+            mean = rate_text(geometric_mean(series.rates))
+            span = AXES[series.axis].span.format(f"{series.values[0]:,}", f"{series.values[-1]:,}")
+            text = f"is about {mean} img/s from {span}: its rounds differ too much to see a change"
+            return Shape(label="UNCERTAIN", text=f"{series.variant}: {FIGURES[series.figure]} {text}")
     pieces, at = [], 0
     for direction, steps in itertools.groupby(moves):
         begin, at = at, at + len(list(steps))
         pieces.append(_piece(series, direction, begin, at, is_last=at == len(moves)))
-    ratio, interval = shared_ratio(series.rounds[-1], series.rounds[0])
     over = f" ({_times(ratio, interval, ' from end to end')})" if ratio is not None and set(moves) != {0} else ""
     label = "VARIES" if {1, -1} <= {*moves} else "RISES" if 1 in moves else "FALLS" if -1 in moves else "FLAT"
     return Shape(label=label, text=f"{series.variant}: {FIGURES[series.figure]} {', then '.join(pieces)}{over}")
+
+
+def _is_narrow(interval: Interval) -> bool:
+    """Whether a ratio that may be 1 is surely near 1."""
+    return interval[0] > 1 - TOLERANCE_RATIO and interval[1] < 1 + TOLERANCE_RATIO
 
 
 def _direction(rates: Mapping[int, float], others: Mapping[int, float]) -> int:

@@ -482,21 +482,6 @@ def test_a_window_knows_its_round_and_its_name(model: keras.Model) -> None:
     ]
 
 
-@pytest.mark.parametrize("make", [SleepyDataset, lambda ms, steps: sequential(Sleeper(ms), steps)])
-def test_the_first_steps_of_an_epoch_are_as_many_as_asked_for(model: keras.Model, make: Any) -> None:
-    measured, data = Windows(model, emulated(1)), make(1, steps=12)
-    part = measured.loader(data, epochs=1, ramp_steps=1, round_=0, steps=5)
-    assert (part.epoch_images, part.images, part.epochs) == (5 * IMAGES, 4 * IMAGES, 1)
-    whole = measured.loader(data, epochs=2, ramp_steps=1, round_=0)
-    assert (whole.epoch_images, whole.epochs) == (2 * 12 * IMAGES, 2)
-
-
-@pytest.mark.parametrize(("steps", "epochs"), [(0, 1), (3, 2)])
-def test_first_steps_of_none_or_of_several_epochs_are_refused(model: keras.Model, steps: int, epochs: int) -> None:
-    with pytest.raises(ValueError, match=f"at least 1, of 1 epoch. Received: steps={steps}, epochs={epochs}"):
-        Windows(model, emulated(1)).loader([], epochs=epochs, ramp_steps=1, round_=0, steps=steps)
-
-
 @pytest.mark.skipif(BACKEND == "jax", reason="Keras itself fails on JAX when an epoch has no batch")
 def test_an_epoch_without_a_batch_is_refused(model: keras.Model) -> None:
     with pytest.raises(ValueError, match="at least one batch in every epoch"):

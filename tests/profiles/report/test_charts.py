@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
@@ -46,21 +45,6 @@ def test_an_axis_from_zero_ends_at_a_round_number_in_its_unit() -> None:
     assert [label for _, label in axis.labels] == ["0 MB", "2 MB", "4 MB", "6 MB", "8 MB"]
     assert (axis.low, axis.high) == (0, 8e6)
     assert axis.position(2e6) == 0.25
-
-
-@pytest.mark.parametrize(
-    ("least", "most", "labels"),
-    [
-        (0.03, 0.4, ["0.02", "0.05", "0.1", "0.2", "0.5"]),
-        (1, 1, ["1", "2"]),
-        (0.5, 20_000, ["0.1", "1", "10", "100", "1,000", "10,000", "100,000"]),
-    ],
-)
-def test_a_logarithmic_axis_lies_between_round_numbers(least: float, most: float, labels: list[str]) -> None:
-    axis = charts.log_axis("time", least, most)
-    assert [label for _, label in axis.labels] == labels
-    assert axis.position(axis.low) == 0 and axis.position(axis.high) == pytest.approx(1)
-    assert axis.position(math.sqrt(axis.low * axis.high)) == pytest.approx(0.5)
 
 
 def test_values_on_a_logarithmic_axis_keep_their_distances() -> None:
