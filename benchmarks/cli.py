@@ -71,13 +71,6 @@ GROUPS = {
         ),
     },
     "moving": {
-        "scaling": (
-            "benchmarks.scaling.__main__:main",
-            "how loading grows with files, cores, batch size and image size",
-        "peers": (
-            "benchmarks.peers.__main__:main",
-            "other libraries' loaders at the same work as ours, and decoding alone, in one run",
-        ),
         "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
         "scaleout": (
             "benchmarks.scaleout.__main__:main",
