@@ -173,11 +173,12 @@ class Finder:
         of_loading: tuple[Need, ...] = ("waiting", "interference")
         finders: tuple[tuple[Callable[[], Remedy | None], tuple[Need, ...]], ...] = (
             (self._cache_before_drawing, ("drawn once", *of_loading)),
+            # What costs nothing is tried first, where the budget does not suffice for all.
+            (self._parallel, ("waiting",)),
+            (self._pool, ("waiting",)),
+            (self._prefetch, ("waiting",)),
             (self._cache, of_loading),
             (self._batches_first, of_loading),
-            (self._pool, ("waiting",)),
-            (self._parallel, ("waiting",)),
-            (self._prefetch, ("waiting",)),
             (self._shuffle_first, ("edges", "waiting")),
             (self._tuner_off, ("edges",)),
             (lambda: self._repeat(batches), ("edges",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +55,7 @@ class Turns:
       data: of the script.
       measure: times training on what `data` builds.
       budget_s: how long all may take. A window that has begun is ended.
+      began_ns: when the trial began, if that is not now; what was done since then is part of it.
       epochs: how many the script trains for; None where that is not known.
       edges_s, script_s: seconds per image that the script's own epochs lost at their edges, and that they took; None
         where that is not known.
@@ -69,6 +70,7 @@ class Turns:
         measure: Measure,
         *,
         budget_s: float,
+        began_ns: int | None = None,
         epochs: int | None = None,
         edges_s: float | None = None,
         script_s: float | None = None,
@@ -81,7 +83,7 @@ class Turns:
         self._budget_s = budget_s
         self._only = only
         self._say = say
-        self._began_ns = clock.now_ns()
+        self._began_ns = clock.now_ns() if began_ns is None else began_ns
         self._built: dict[str, Any] = {}
         self._epochs: dict[str, int] = {}
         self._epoch_s: dict[str, float] = {}
@@ -153,14 +155,15 @@ class Turns:
         if not alone:
             return
         yield from self._rounds([AS_WRITTEN, *alone], self._until(_ALONE_RATIO))
-        together = [names for names in self._together() if self._data.fits(names)]
-        if together:
-            for names in together:
+        best = gains_of(self.trial()).chosen
+        joined = [AS_WRITTEN, *([best.name] if best else [])]
+        for names in [names for names in self._together() if self._data.fits(names)]:
+            if self._affords_together(names, joined):
                 self._say(f"{' + '.join(names)}: building, comparing, first epochs")
                 self._enter(names)
-            joined = [" + ".join(names) for names in together if " + ".join(names) in self._contenders]
-            best = gains_of(self.trial()).chosen
-            yield from self._rounds([AS_WRITTEN, *([best.name] if best else []), *joined], self._until(_CHOSEN_RATIO))
+                joined += [name for name in self._contenders if name == " + ".join(names)]
+        if len(joined) > 1 + (best is not None):
+            yield from self._rounds(joined, self._until(_CHOSEN_RATIO))
         if gains_of(self.trial()).chosen is None:
             # Epochs that differ much, such as by what tf.data's tuner takes of some of them, need more rounds.
             likely = [gain.name for gain in gains_of(self.trial()).all[1:] if gain.against[0] > 1 + EQUAL_RATIO]
@@ -169,8 +172,8 @@ class Turns:
         chosen = gains_of(self.trial()).chosen
         if chosen is None:
             return
-        if len(alone) == 1 and self._gone_s() + _LEAST_ROUNDS * self._round_s > self._until(1.0):
-            return  # it was not chosen from several
+        if self._gone_s() + self._rounds_s([AS_WRITTEN, chosen.name]) > self._budget_s:
+            return
         # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
         self._chosen_first = chosen.name
         yield from self._rounds([AS_WRITTEN, chosen.name], self._until(1.0), again=True)
@@ -230,10 +233,27 @@ class Turns:
             return True
         left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
         for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
-        budget_s = math.ceil(for_all_s)
+        self._drop_for_budget(names, takes, for_all_s)
+        return False
+
+    def _affords_together(self, names: tuple[str, ...], beside: Sequence[str]) -> bool:
+        """Whether rounds of remedies together, along with others, fit into what is left of the budget."""
+        epoch_s = min(self._epoch_s[name] for name in names)
+        more_s = self._warm_ups(names, epoch_s) * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
+        needed_s = self._gone_s() + more_s + self._rounds_s(beside)
+        if needed_s <= self._until(_CHOSEN_RATIO):
+            return True
+        self._drop_for_budget(names, f"take {epoch_s:.1f} s with one of them", needed_s / _CHOSEN_RATIO)
+        return False
+
+    def _rounds_s(self, names: Sequence[str]) -> float:
+        """Returns how long the fewest rounds of these contenders take, in seconds."""
+        return _LEAST_ROUNDS * sum(max(self._epoch_s[name], _WINDOW_S) for name in names)
+
+    def _drop_for_budget(self, names: tuple[str, ...], takes: str, needed_s: float) -> None:
+        budget_s = math.ceil(needed_s)
         reason = f"{self._length(names)} batches {takes}; --budget {budget_s} would do"
         self._dropped.append(Untried(name=" + ".join(names), reason=reason, budget_s=budget_s))
-        return False
 
     def _hold_to_promise(self, names: tuple[str, ...]) -> None:
         """Measures a contender no further that is slower than it promised, where the budget does not suffice then."""

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from unstall.profiles import clock
 from unstall.profiles.remedies import NEEDS, Need, Trial, Untried
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.turns import Measure, Turns
@@ -110,6 +111,7 @@ def with_trial(
         yield _with(document, held.name, Trial(untried=(Untried(name="all", reason=reason),), ended=True))
         return
     begins(budget_s + GRACE_S)
+    began_ns = clock.now_ns()
     with progress or nullcontext():
         last = Trial()
         try:
@@ -118,6 +120,7 @@ def with_trial(
                     data,
                     measure,
                     budget_s=budget_s,
+                    began_ns=began_ns,
                     epochs=held.epochs,
                     # With remedies in place, the script's epochs were not those of the data as written.
                     edges_s=None if only else result.attribution.seconds_per_image.epoch_overhead,
