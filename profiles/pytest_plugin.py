@@ -140,6 +140,7 @@ def _text_of(decision: Decision) -> str:
         reasons.append(
             f"{decision.words} {decision.judged.ratio:.3g} ({low:.3g} to {high:.3g}; {decision.pairs} rounds)"
         )
+    reasons += [f"note: {decision.note}"] if decision.note else []
     return ": ".join(filter(None, [decision.verdict, "; ".join(reasons)]))
 
 

@@ -293,7 +293,8 @@ def check_answer(result: CheckResult) -> Answer:
     """Returns the check's verdict in a sentence."""
     decision = result.decision
     verdict = _STOPPED if decision is None else _verdict(decision, f"{decision.pairs} processes")
-    return Answer(verdict=_verdict_of(decision), sentence=f"{result.check.asked.name}: {verdict}")
+    changes = (decision.note,) if decision is not None and decision.note else ()
+    return Answer(verdict=_verdict_of(decision), sentence=f"{result.check.asked.name}: {verdict}", changes=changes)
 
 
 def _check_facts(document: CheckDocument) -> list[tuple[str, str]]:

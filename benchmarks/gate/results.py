@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unstall.benchmarks.gate.plan import AskedCheck, AskedComparisons, Question
@@ -37,6 +37,7 @@ from unstall.profiles.gate import (
     not_comparable_here,
     paired,
     rate_of,
+    structure_note,
 )
 from unstall.profiles.report import Document
 from unstall.profiles.statistics import median
@@ -285,7 +286,11 @@ def derive_check(document: CheckDocument) -> CheckResult:
         processes=document.samples.processes,
         failure=failures.get(document.plan.name),
     )
-    return CheckResult(check=checked, decision=checked.decide() if document.complete else None)
+    decision = checked.decide() if document.complete else None
+    invariants = invariants_of(checked.processes)
+    if decision is not None and invariants is not None:
+        decision = replace(decision, note=structure_note(document.plan.baseline, invariants))
+    return CheckResult(check=checked, decision=decision)
 
 
 def dataset_of(source: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         new_baseline,
         not_comparable,
         not_comparable_here,
+        structure_note,
     )
     from unstall.profiles.gate.decision import (
         PAIRS,
@@ -93,6 +94,7 @@ __all__ = [
     "rate_of",
     "read",
     "share_out",
+    "structure_note",
     "unread_stages",
     "write",
 ]
@@ -127,6 +129,7 @@ __getattr__ = names_of(
         "inspect": "inspection",
         "judge": "decision",
         "judge_invariants": "baseline",
+        "structure_note": "baseline",
         "looks": "baseline",
         "losses": "invariants",
         "machine_of": "baseline",

@@ -22,7 +22,7 @@ from unstall.profiles.gate.decision import (
     share_out,
 )
 from unstall.profiles.gate.evidence import Unpaired, log_ratios
-from unstall.profiles.gate.invariants import Invariants, differences
+from unstall.profiles.gate.invariants import Invariants, structure_differences, work_differences
 from unstall.profiles.gate.verdicts import IMPROVED, NOT_COMPARABLE, REGRESSION
 from unstall.profiles.text import rate_text
 
@@ -178,9 +178,14 @@ def not_comparable_here(baseline: Baseline, reading: str, anchors: Collection[st
 
 
 def judge_invariants(baseline: Baseline, now: Invariants) -> Decision | None:
-    """Returns "regression" where an invariant differs from the recorded one; else None."""
-    changes = differences(baseline.invariants, now)
+    """Returns "regression" where the loader's work differs from the recorded one; else None."""
+    changes = work_differences(baseline.invariants, now)
     return Decision(verdict=REGRESSION, reason="; ".join(changes)) if changes else None
+
+
+def structure_note(baseline: Baseline, now: Invariants) -> str:
+    """Returns how the stages differ from the recorded ones: a note next to the verdict, since it is no evidence."""
+    return "; ".join(structure_differences(baseline.invariants, now))
 
 
 def check(
@@ -225,7 +230,8 @@ def _held_against_all(
     none = np.asarray(False)
     if below is not None and max(medians.values()) < loss:
         regression = Claims(regression=~none, improved=none, same=none)
-        return regression, f"fewer than {rate_text(below.floor_images_per_sec)} images/sec, the floor"
+        recorded = f"{rate_text(below.floor_images_per_sec)}, the floor, {rate_text(below.images_per_sec)} recorded"
+        return regression, f"fewer images/sec than {recorded}"
     verdict = claims.verdict()
     sign = {REGRESSION: 1, IMPROVED: -1}.get(verdict or "", 0)
     if not sign or all(sign * value < loss for value in medians.values()):

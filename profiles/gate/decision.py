@@ -131,6 +131,7 @@ class Decision:
       figure: the name of the figure that decided; empty where the verdict is not about rates.
       pairs: how many were measured.
       reason: why, where the verdict is not about a ratio; else empty.
+      note: what else changed, which is no evidence; empty where nothing did.
     """
 
     verdict: str
@@ -138,6 +139,7 @@ class Decision:
     figure: str = ""
     pairs: int = 0
     reason: str = ""
+    note: str = ""
 
     @property
     def exit_code(self) -> int:

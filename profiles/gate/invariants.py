@@ -70,13 +70,28 @@ def mark_varying(first: Invariants, second: Invariants) -> Invariants:
 
 
 def differences(before: Invariants, now: Invariants) -> tuple[str, ...]:
-    """Returns what differs between two loaders, in words."""
-    changes = []
-    for name in _comparable(before, now):
-        was, is_ = getattr(before, name), getattr(now, name)
-        if was != is_:
-            changes.append(_stage_changes(was, is_) if name == "stages" else f"{_NAMES[name]}: {was} -> {is_}")
-    return tuple(changes)
+    """Returns what differs between two loaders, in words: the structure of the pipeline, then the work."""
+    return (*structure_differences(before, now), *work_differences(before, now))
+
+
+def structure_differences(before: Invariants, now: Invariants) -> tuple[str, ...]:
+    """Returns how the stages of two pipelines differ, in words. The names of the user's functions do not count."""
+    if "stages" not in _comparable(before, now) or _nameless(before.stages) == _nameless(now.stages):
+        return ()
+    return (_stage_changes(before.stages, now.stages),)
+
+
+def work_differences(before: Invariants, now: Invariants) -> tuple[str, ...]:
+    """Returns how what two loaders serve, and do for it, differs, in words."""
+    values = {name: (getattr(before, name), getattr(now, name)) for name in _comparable(before, now)}
+    return tuple(
+        f"{_NAMES[name]}: {was} -> {is_}" for name, (was, is_) in values.items() if name in _NAMES and was != is_
+    )
+
+
+def _nameless(stages: tuple[str, ...]) -> list[str]:
+    """Returns stages without the names of functions: "map, 2 calls" for "map load_image, 2 calls"."""
+    return [", ".join((kind.split(" ")[0], *settings)) for kind, *settings in (stage.split(", ") for stage in stages)]
 
 
 def unread_stages(*inspections: Invariants) -> tuple[str, ...]:

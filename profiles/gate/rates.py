@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from unstall.profiles.gate.baseline import (
     new_baseline,
     not_comparable,
     not_comparable_here,
+    structure_note,
 )
 from unstall.profiles.gate.decision import Decision, Look, first_decision, floor, judge, paired, plan
 from unstall.profiles.gate.evidence import Paired
@@ -111,9 +113,12 @@ def no_slower(
         write(new, path, overwrite=overwrite)
         return Decision(verdict=SAME, reason=f"recorded: {path.name}")
     otherwise = not_comparable_here(baseline, opened.reading, beside)
-    changed = otherwise or judge_invariants(baseline, _invariants(opened))
+    if otherwise is not None:
+        return otherwise
+    invariants = _invariants(opened)
+    changed = judge_invariants(baseline, invariants)
     if changed is not None:
-        return changed
+        return replace(changed, note=structure_note(baseline, invariants))
     rounds = []
 
     def decide(look: Look, last: bool) -> Decision | None:
@@ -121,7 +126,7 @@ def no_slower(
             rounds.append(_round(opened, beside))
         return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
 
-    return first_decision(looks(), decide)
+    return replace(first_decision(looks(), decide), note=structure_note(baseline, invariants))
 
 
 def _invariants(feed: Feed) -> Invariants:

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from unstall.profiles.gate.baseline import Baseline, RecordedFigure, machine_of, not_comparable_here
+from unstall.profiles.gate.baseline import (
+    Baseline,
+    RecordedFigure,
+    judge_invariants,
+    machine_of,
+    not_comparable_here,
+    structure_note,
+)
 from unstall.profiles.gate.files import BaselineError, path_of, read, write
 from unstall.profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
 
@@ -210,6 +217,20 @@ def test_what_changed_is_said_in_words():
     assert differences(INVARIANTS, turned) == (
         "stages: in another order, prefetch, AUTOTUNE > map load, 2 calls > range",
     )
+
+
+def test_another_name_of_a_function_is_no_difference():
+    renamed = replace(INVARIANTS, stages=tuple(stage.replace("load", "load_photo") for stage in INVARIANTS.stages))
+    assert renamed != INVARIANTS and differences(INVARIANTS, renamed) == ()
+    assert judge_invariants(BASELINE, renamed) is None and structure_note(BASELINE, renamed) == ""
+
+
+def test_other_stages_are_a_note_and_other_work_is_a_regression():
+    more_calls = replace(INVARIANTS, stages=("range", "map load, 1 calls", "prefetch, AUTOTUNE"))
+    assert judge_invariants(BASELINE, more_calls) is None
+    assert structure_note(BASELINE, more_calls) == "stages: without map load, 2 calls; with map load, 1 calls"
+    twice = replace(more_calls, decodes_per_image=2.0)
+    assert judge_invariants(BASELINE, twice).reason == "decodes per image: 1.0 -> 2.0"
 
 
 @pytest.mark.parametrize(
