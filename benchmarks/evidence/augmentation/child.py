@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
 
+# All libraries are imported here, so that no subject pays for an import.
+import albumentations  # noqa: F401
+import cv2  # noqa: F401
+import keras  # noqa: F401
 import numpy as np
+import scipy.ndimage  # noqa: F401
 import tensorflow as tf
 
 from unstall.benchmarks.evidence.augmentation.feeds import has_loop, open_feed
@@ -42,8 +46,6 @@ class AugmentationSession:
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         tf.config.threading.set_intra_op_parallelism_threads(cores)
         tf.config.threading.set_inter_op_parallelism_threads(cores)
-        for name in ("keras", "scipy.ndimage", "cv2", "albumentations"):  # no subject pays for them
-            importlib.import_module(name)
 
     def loop(self, subject: Subject) -> bool | None:
         return has_loop(subject, side=self._images.shape[1], batch_size=self._batch_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -67,10 +68,28 @@ def choices() -> Iterator[object]:
             yield pytest.param(peer, work, *choice, marks=marks, id=f"{peer.name}, {work}, {workers_text(*choice)}")
 
 
-@pytest.mark.parametrize(("peer", "work", "workers", "in_processes"), choices())
+@pytest.mark.parametrize(("peer", "work", "workers", "in_processes"), [*choices()])
 def test_a_peer_does_the_work_that_it_states(peer, work, workers, in_processes, ground, launcher_of):
     """Of photos decoded, resized and warped as the catalogue states: see `equal_work.py` and `renditions.py`."""
     assert other_work(peer, work, ground, launcher_of(peer), workers=workers, processes=in_processes) == ()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("ours:python-full", "scaled decode, bilinear"),
+        ("ours:python-full", "full decode, nearest"),
+        ("ours:python-full", "full decode, antialiased"),
+        ("ours:python-scaled", "full decode, bilinear"),
+        ("ours:python-scaled", "scaled decode, one resampling"),
+        ("ours:python-composed", "scaled decode, bilinear"),
+    ],
+)
+def test_a_peer_that_states_another_way_is_caught(name, stated, ground, launcher_of):
+    peer = dataclasses.replace(all_peers()[name], renditions={"cold": stated})
+    [difference] = other_work(peer, "cold", ground, launcher_of(peer), workers=0, processes=True)
+    assert stated in difference and "of 255" in difference
 
 
 def runs() -> Iterator[object]:
@@ -80,7 +99,7 @@ def runs() -> Iterator[object]:
         yield pytest.param(peer, work, marks=marks, id=f"{peer.name}, {work}")
 
 
-@pytest.mark.parametrize(("peer", "work"), runs())
+@pytest.mark.parametrize(("peer", "work"), [*runs()])
 def test_a_peer_is_measured(peer, work, ground, launcher_of, monkeypatch):
     for setting, value in (("WINDOW_S", 0.05), ("TRIAL_S", 0.02), ("TRIALS", 1)):
         monkeypatch.setattr(rounds, setting, value)
