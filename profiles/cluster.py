@@ -95,14 +95,11 @@ def unsupported(cluster: Cluster) -> str | None:
             f"TF_CONFIG names {cluster.parameter_servers} parameter server{plural}: Keras 3 does not support them "
             f"(keras-team/keras issue 18624). {_WORKS}"
         )
-    return several_hosts(cluster.workers) if cluster.workers > 1 else None
-
-
-def several_hosts(workers: int) -> str:
-    """Returns what is said where TF_CONFIG names several workers."""
+    if cluster.workers <= 1:
+        return None
     return (
-        f"TF_CONFIG names {workers} workers: Keras 3 does not work with tf.distribute.MultiWorkerMirroredStrategy "
-        f"(keras-team/keras issue 20585). {_WORKS}"
+        f"TF_CONFIG names {cluster.workers} workers: Keras 3 does not work with "
+        f"tf.distribute.MultiWorkerMirroredStrategy (keras-team/keras issue 20585). {_WORKS}"
     )
 
 

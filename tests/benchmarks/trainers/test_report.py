@@ -89,3 +89,10 @@ def test_the_page_holds_what_is_printed():
 def test_nothing_is_said_to_be_in_vain_where_each_image_is_decoded_once():
     assert "in vain" not in printed(KIND, a_trainers_document(a_measured_trainers("jax-processes-sharded", 2)))
     assert a_process_epoch().decoded == a_process_epoch().trained
+
+
+def test_without_a_round_in_common_the_remedy_has_no_ratio():
+    before, after = a_measured_trainers("jax-processes", 2), a_measured_trainers("jax-processes-sharded", 2)
+    after = tuple(dataclasses.replace(epoch, round=epoch.round + 3) for epoch in after)
+    assert "source.shard" in said_of(KIND, a_run())
+    assert "source.shard" not in said_of(KIND, a_trainers_document(before, after))
