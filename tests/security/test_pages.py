@@ -290,7 +290,7 @@ def truth_report(text: str) -> str:
 
 PAGES = {
     "main": main_report,
-    "pipeline --sweep": sweep_report,
+    "sweep": sweep_report,
     "truth": truth_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
@@ -355,7 +355,7 @@ def test_a_page_forbids_itself_everything_but_its_own_style_and_pictures(name):
 
 def test_every_template_of_a_page_is_among_those_that_are_tried():
     root = PROJECT_ROOT
-    templates = [*root.glob("benchmarks/*/*.html.j2"), *root.glob("profiles/report/templates/*.html.j2")]
+    templates = [*root.glob("benchmarks/**/*.html.j2"), *root.glob("profiles/report/templates/*.html.j2")]
     pages = {path.name for path in templates if '{% extends "page.html.j2" %}' in path.read_text()}
     own = {f"{name}.html.j2" for name in PAGES if name not in BY_TABLES}
     assert pages == own - {"main.html.j2"} | {"report.html.j2", "tables.html.j2"}

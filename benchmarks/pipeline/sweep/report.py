@@ -42,6 +42,10 @@ _LEGEND = {
     "loader": "the loader alone; model: the model alone",
     "load%": "the part of an epoch that is loading",
 }
+_COLUMNS = {"train": "img/s", "loader": "loader"}
+# The rate whose expectation the first screen shows: that of training, but for an axis along which only loading should
+# grow.
+_JUDGED = {"cores": "loader"}
 # What is set by a value in a run of the main job.
 _OPTIONS = {"batch-size": "--batch-size {}", "workers": "--set workers={}"}
 
@@ -87,25 +91,21 @@ def _values_text(asked: Asked, axis: str) -> str:
 
 
 def _picture(curves: Sequence[Curve]) -> Picture:
-    """Returns a bar for each variant and value, as long as its rate."""
-    expects = any(curve.expected(figure) for curve in curves for figure in FIGURES)
-    return Picture(
-        columns=("img/s", "at least", "loader", "at least") if expects else ("img/s", "loader"),
-        signs={"#": "images/sec"},
-        bars=tuple(
-            Bar(
-                name=f"{curve.variant} {value_text(curve.axis, result.point.value)}",
-                cells=tuple(
-                    cell
-                    for figure in FIGURES
-                    for cell in (rate_text(result.rate(figure)), _expected_cell(curve, figure, number))[: 1 + expects]
-                ),
-                parts={"#": result.rate("train")},
-            )
-            for curve in curves
-            for number, result in enumerate(curve.points)
-        ),
-    )
+    """Returns a bar for each variant and value, as long as its rate; what is expected stands behind its own rate."""
+    judged = _JUDGED.get(curves[0].axis, "train")
+    expects = any(curve.expected(judged) for curve in curves)
+    columns = [_COLUMNS[figure] for figure in FIGURES]
+    if expects:
+        columns.insert(1 + columns.index(_COLUMNS[judged]), "at least")
+    bars = []
+    for curve in curves:
+        for number, result in enumerate(curve.points):
+            cells = [rate_text(result.rate(figure)) for figure in FIGURES]
+            if expects:
+                cells.insert(columns.index("at least"), _expected_cell(curve, judged, number))
+            name = f"{curve.variant} {value_text(curve.axis, result.point.value)}"
+            bars.append(Bar(name=name, cells=tuple(cells), parts={"#": result.rate("train")}))
+    return Picture(columns=tuple(columns), signs={"#": "images/sec"}, bars=tuple(bars))
 
 
 def _expected_cell(curve: Curve, figure: str, number: int) -> str:

@@ -55,14 +55,14 @@ class OnStorage(keras.utils.PyDataset):
         return a_batch()
 
 
-def a_job(data: keras.utils.PyDataset, windows: Windows, paths: list[str]) -> session._Measured:
+def a_job(data: keras.utils.PyDataset, windows: Windows, paths: list[str]) -> session.Measured:
     record = SimpleNamespace(workers=data.workers)
     loader = Loader(data=data, images=STEPS * IMAGES, batches=STEPS, parallel_batches=data.workers, record=record)
     ceiling = session._Ceiling(windows=windows, bare=None, batches=[a_batch()], steps=STEPS, traced=set())
-    return session._Measured(loader, loader.data, paths, windows, ceiling, epochs=1)
+    return session.Measured(loader, loader.data, paths, windows, ceiling, epochs=1)
 
 
-def a_session(measured: session._Measured) -> tuple[Session, Job]:
+def a_session(measured: session.Measured) -> tuple[Session, Job]:
     job = Job(variant="planted", config=VARIANTS["py-dataset"], model="m", cold=True)
     one = Session(measured.windows.device, from_arrays(np.zeros((2, 8, 8, 3), np.uint8), np.array([0, 1])))
     one._jobs[job] = measured

@@ -255,6 +255,14 @@ def test_a_shape_is_told_in_words(planted, label, text):
             series("batch-size", "train", (8, 32), (100.0,) * 3, (70.0, 10.0, 200.0)),
             "It should be flat or rise: its rounds differ too much to say whether it does.",
         ),
+        (
+            series("batch-size", "train", (8, 32), (100.0,) * 3, (70.0, 190.0, 200.0)),
+            "It should be flat or rise: its rounds differ too much to say whether it does.",
+        ),
+        (
+            series("batch-size", "train", (8, 32), (100.0,) * 3, (170.0, 190.0, 200.0)),
+            "As expected: it should be flat or rise.",
+        ),
         (series("precision", "train", ("float32", "mixed_float16"), 100.0, 10.0), ""),  # nothing is expected
     ],
 )
