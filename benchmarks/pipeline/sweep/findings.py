@@ -181,7 +181,7 @@ def agreement_of(series: Series) -> str:
     kept = [last / (first * growth) for first, last in _fits(series)]
     interval = t_interval(kept) if kept else None
     if interval is not None and interval[0] < 1 - TOLERANCE_RATIO:
-        return f"It {expectation.should}: its rounds differ too much to say whether it does."
+        return f"Not surely as expected: it {expectation.should}."
     if not kept or median(kept) >= 1 - CHANGE_RATIO:
         return f"As expected: it {expectation.should}."
     return f"Within {TOLERANCE_RATIO:.0%} of what is expected: it {expectation.should}."
