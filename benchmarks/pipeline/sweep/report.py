@@ -43,8 +43,7 @@ _LEGEND = {
     "load%": "the part of an epoch that is loading",
 }
 _COLUMNS = {"train": "img/s", "loader": "loader"}
-# The rate whose expectation the first screen shows: that of training, but for an axis along which only loading should
-# grow.
+# The rate that the first screen draws: that of training, but along an axis along which only loading should grow.
 _JUDGED = {"cores": "loader"}
 # What is set by a value in a run of the main job.
 _OPTIONS = {"batch-size": "--batch-size {}", "workers": "--set workers={}"}
@@ -91,21 +90,25 @@ def _values_text(asked: Asked, axis: str) -> str:
 
 
 def _picture(curves: Sequence[Curve]) -> Picture:
-    """Returns a bar for each variant and value, as long as its rate; what is expected stands behind its own rate."""
-    judged = _JUDGED.get(curves[0].axis, "train")
-    expects = any(curve.expected(judged) for curve in curves)
-    columns = [_COLUMNS[figure] for figure in FIGURES]
-    if expects:
-        columns.insert(1 + columns.index(_COLUMNS[judged]), "at least")
-    bars = []
-    for curve in curves:
-        for number, result in enumerate(curve.points):
-            cells = [rate_text(result.rate(figure)) for figure in FIGURES]
-            if expects:
-                cells.insert(columns.index("at least"), _expected_cell(curve, judged, number))
-            name = f"{curve.variant} {value_text(curve.axis, result.point.value)}"
-            bars.append(Bar(name=name, cells=tuple(cells), parts={"#": result.rate("train")}))
-    return Picture(columns=tuple(columns), signs={"#": "images/sec"}, bars=tuple(bars))
+    """Returns a bar for each variant and value, as long as the rate that is judged, beside what is expected of it."""
+    shown = _JUDGED.get(curves[0].axis, "train")
+    expects = any(curve.expected(shown) for curve in curves)
+    return Picture(
+        columns=(_COLUMNS[shown], "at least" if expects else _COLUMNS["loader"]),
+        signs={"#": "images/sec" if shown == "train" else f"images/sec of {FIGURES[shown]}"},
+        bars=tuple(
+            Bar(
+                name=f"{curve.variant} {value_text(curve.axis, result.point.value)}",
+                cells=(
+                    rate_text(result.rate(shown)),
+                    _expected_cell(curve, shown, number) if expects else rate_text(result.rate("loader")),
+                ),
+                parts={"#": result.rate(shown)},
+            )
+            for curve in curves
+            for number, result in enumerate(curve.points)
+        ),
+    )
 
 
 def _expected_cell(curve: Curve, figure: str, number: int) -> str:

@@ -47,10 +47,10 @@ def test_the_verdict_comes_first_then_a_row_for_each_value_with_what_is_expected
         "               batch size 8 to 128 (1.58x from end to end, 1.57 to 1.60). As",
         "               expected: it should be flat or rise.",
         "",
-        "                      img/s  at least  loader  # images/sec",
-        "tf-data-autotune 8    1,200     1,200   2,400  ####################",
-        "tf-data-autotune 32   1,600     1,200   3,200  ##########################",
-        "tf-data-autotune 128  1,900     1,200   3,800  ###############################",
+        "                      img/s  at least  # images/sec",
+        "tf-data-autotune 8    1,200     1,200  #########################",
+        "tf-data-autotune 32   1,600     1,200  ##################################",
+        "tf-data-autotune 128  1,900     1,200  ########################################",
         "",
         "NEXT           what tf-data-autotune waits for at the fastest of these:",
         "               unstall pipeline --data photos/train --model cats-dogs-64 --variants tf-data-autotune "
@@ -64,8 +64,8 @@ def test_where_a_rate_departs_is_said_below_its_shape() -> None:
     text = " ".join(" ".join(printed(a_sweep_document(asked, rates, loader=rates))).split())
     assert "RISES tf-data-autotune: throughput rises from 990 to 1,207 img/s from 1 to 2 cores (1.22x" in text
     assert "As expected: it should not fall." in text
-    assert "img/s loader at least # images/sec tf-data-autotune 1 990 990 990" in text
-    assert "tf-data-autotune 2 1,207 1,207 1,980" in text
+    assert "loader at least # images/sec of the loader alone tf-data-autotune 1 990 990" in text
+    assert "tf-data-autotune 2 1,207 1,980" in text
     assert (
         "DEPARTS tf-data-autotune: the loader alone should grow in proportion (efficiency 0.8 at least); "
         "fitted 1,210 img/s at 2 cores against 990 at 1: 1.22 times for 2 times as many (efficiency 0.61)." in text
