@@ -9,7 +9,7 @@ import re
 import pytest
 
 from tests import PROJECT_ROOT
-from unstall.benchmarks.cli import VERBS
+from unstall.benchmarks.cli import GROUPS, VERBS
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -20,11 +20,12 @@ def test_every_module_that_it_runs_exists():
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
 
 
-def test_every_verb_that_it_names_exists_and_every_command_of_the_table_has_a_time():
-    verbs = set(re.findall(r"(?:^|`)unstall ([a-z]+)", README, flags=re.MULTILINE))
-    assert {"profile", "pipeline", "tune", "gate", "doctor", "cache", "show"} <= verbs <= set(VERBS)
-    rows = [line.split("|")[1:-1] for line in README.splitlines() if line.startswith("| ")][1:]
-    assert len(rows) > 10 and all(len(row) == 4 and row[2].strip() for row in rows)
+def test_its_table_is_the_list_of_verbs_and_every_command_has_a_time():
+    assert set(re.findall(r"(?:^|`)unstall ([a-z]+)", README, flags=re.MULTILINE)) == set(VERBS)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.startswith("| ")]
+    named = [re.match(r"\*\*(.+)\*\*$|`unstall ([a-z]+)", row[0]) for row in rows[1:]]
+    assert [name[1] or name[2] for name in named] == [one for group, verbs in GROUPS.items() for one in (group, *verbs)]
+    assert all(len(row) == 4 and row[2] and row[3] for row, name in zip(rows[1:], named, strict=True) if name[2])
 
 
 def test_it_is_short_enough_to_be_read_to_its_end():

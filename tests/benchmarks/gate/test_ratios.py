@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from unstall.benchmarks.evidence.peers.loaders.parts import decoding
 from unstall.benchmarks.gate.child import IMAGES
 from unstall.benchmarks.lab.options import DATA, MODEL
-from unstall.benchmarks.peers.loaders.parts import decoding
 from unstall.models import open_model
 from unstall.pipeline import VARIANTS, build, open_source
 from unstall.profiles.gate import anchors
