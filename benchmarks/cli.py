@@ -63,7 +63,7 @@ GROUPS = {
         "gate": ("benchmarks.gate.__main__:main", "images/sec in CI: compare, record, check"),
         "service": (
             "benchmarks.service.__main__:main",
-            "tf.data service: its servers, whether worker processes pay, what limits them",
+            "tf.data service: its servers, whether workers here or on other hosts pay, what limits them",
         ),
         "trainers": (
             "benchmarks.trainers.__main__:main",
@@ -72,14 +72,6 @@ GROUPS = {
     },
     "moving": {
         "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
-        "scaleout": (
-            "benchmarks.scaleout.__main__:main",
-            "would workers on other hosts pay, how many, and where to cut the pipeline",
-        ),
-        "capacity": (
-            "benchmarks.capacity.__main__:main",
-            "hosts, cores, network, storage and caches for many accelerators, by a simulation",
-        ),
     },
 }
 VERBS = {verb: said for verbs in GROUPS.values() for verb, said in verbs.items()}
@@ -92,6 +84,8 @@ GONE: dict[str, str] = {
     "service faults": "python -m pytest -m slow tests/faults/test_service.py does them, in a checkout.",
     "gate ratios": "python -m pytest -m slow tests/benchmarks/gate/test_ratios.py holds them, in a checkout.",
     "scaling": "unstall pipeline --sweep AXIS=VALUES measures it.",
+    "scaleout": "unstall service plan answers it.",
+    "capacity": "unstall service plan answers it, with --accelerators N for a fleet.",
 }
 
 

@@ -18,9 +18,6 @@ from unstall.benchmarks.accuracy.plan import Run
 from unstall.benchmarks.accuracy.report import AccuracyDocument
 from unstall.benchmarks.accuracy.samples import EndedRun, ScriptCount, TestedPass, Trained
 from unstall.benchmarks.accuracy.samples import Measurements as AccuracyMeasurements
-from unstall.benchmarks.capacity.plan import Asked as CapacityAsked
-from unstall.benchmarks.capacity.results import CapacityDocument
-from unstall.benchmarks.capacity.samples import Measurements as CapacityMeasurements
 from unstall.benchmarks.devices.experiments import Case, arrays
 from unstall.benchmarks.devices.fewer_bits.plan import Asked as BitsAsked
 from unstall.benchmarks.devices.fewer_bits.results import FewerBitsDocument
@@ -47,17 +44,12 @@ from unstall.benchmarks.gate.samples import Measurement as GateMeasurement
 from unstall.benchmarks.pipeline.sweep.plan import Asked as SweepAsked
 from unstall.benchmarks.pipeline.sweep.samples import MeasuredPlace, SweepDocument
 from unstall.benchmarks.pipeline.sweep.samples import Measurements as SweepMeasurements
-from unstall.benchmarks.scaleout.check.plan import CheckAsked as PoolsAsked
-from unstall.benchmarks.scaleout.check.plan import CheckedPool
-from unstall.benchmarks.scaleout.check.results import CheckDocument as PoolsDocument
-from unstall.benchmarks.scaleout.check.samples import CheckSamples as PoolsSamples
-from unstall.benchmarks.scaleout.check.samples import MeasuredPool, PoolRound, PoolWindow
-from unstall.benchmarks.scaleout.model import Hosts
-from unstall.benchmarks.scaleout.plan import Asked as ScaleoutAsked
-from unstall.benchmarks.scaleout.results import ScaleoutDocument
-from unstall.benchmarks.scaleout.samples import Constants, Costs, CutCosts, Trainer
-from unstall.benchmarks.scaleout.samples import Measurements as ScaleoutMeasurements
 from unstall.benchmarks.service.plan import Asked as ServiceAsked
+from unstall.benchmarks.service.planning.model import Hosts
+from unstall.benchmarks.service.planning.plan import Asked as PlanAsked
+from unstall.benchmarks.service.planning.results import PlanDocument
+from unstall.benchmarks.service.planning.samples import Constants, Costs, CutCosts, Trainer
+from unstall.benchmarks.service.planning.samples import Measurements as PlanMeasurements
 from unstall.benchmarks.service.results import ServiceDocument
 from unstall.benchmarks.service.samples import MeasuredService, WorkerWindow
 from unstall.benchmarks.service.samples import Measurements as ServiceMeasurements
@@ -844,11 +836,12 @@ def a_costs(*, cuts: Sequence[CutCosts] = CUTS, batch_size: int = 10, constants:
         cuts=tuple(cuts),
         constants=replace(CONSTANTS, **(constants or {})),
         batch_size=batch_size,
+        file_bytes=100_000.0,
     )
 
 
-def a_scaleout_document(costs: Costs | None = None, **changes: Any) -> ScaleoutDocument:
-    """Returns the document of a decision about workers with one core, for a trainer with one.
+def a_service_plan_document(costs: Costs | None = None, **changes: Any) -> PlanDocument:
+    """Returns the document of a prediction of workers with one core, for a trainer with one.
 
     Args:
       changes: to what was asked, or to the document.
@@ -858,93 +851,15 @@ def a_scaleout_document(costs: Costs | None = None, **changes: Any) -> ScaleoutD
         "model": "cats-dogs-64",
         "device": Device(kind="emulated", name="emulated:1000", images_per_sec=1000.0),
         "hosts": Hosts(worker_cores=1.0, trainer_cores=1.0, worker_price=0.25, trainer_price=1.0),
+        "image_size": None,
         "goal_ratio": 0.9,
-        "data": "photos",
-    }
-    asked = ScaleoutAsked(**(values | {name: value for name, value in changes.items() if name in values}))
-    changes = {name: value for name, value in changes.items() if name not in values}
-    return _document_of("scaleout", asked, ScaleoutMeasurements(costs=costs), **changes)
-
-
-def a_checked_pool(name: str = "1 worker", **changes: Any) -> CheckedPool:
-    """Returns a pool that is measured: a worker with one core, which makes 250 images/sec, and a trainer with one."""
-    values: dict[str, Any] = {
-        "name": name,
-        "config": replace(COMPOSED, batch_size=10),
-        "worker_cores": (1.0,),
-        "trainer_cores": 1.0,
-        "link_bytes_per_sec": None,
-    }
-    return CheckedPool(**(values | changes))
-
-
-def a_measured_pool(
-    name: str = "1 worker",
-    rates: Sequence[float] = (250.0, 260.0, 240.0),
-    slower: Sequence[float] = (1.0,) * 3,
-    *,
-    workers: bool = True,
-) -> MeasuredPool:
-    """Returns a pool's rounds: each has a window of a second at its rate, and costs so many times as high."""
-    return MeasuredPool(
-        name=name,
-        rounds=tuple(
-            PoolRound(
-                cut=replace(CUTS[2], worker_us=times * CUTS[2].worker_us) if workers else None,
-                loader_us=None if workers else times * 4000.0,
-                window=PoolWindow(images=round(rate), wall_ns=10**9, client_cpu_ns=10**8, worker_us=(4000.0,)),
-            )
-            for rate, times in zip(rates, slower, strict=False)
-        ),
-    )
-
-
-def a_scaleout_check_document(
-    *measured: MeasuredPool, pools: Sequence[CheckedPool] = (), **changes: Any
-) -> PoolsDocument:
-    """Returns the document of a check on this host's cores; `pools` are those of `a_checked_pool` by default."""
-    asked = PoolsAsked(
-        pools=tuple(pools) or tuple(a_checked_pool(pool.name) for pool in measured),
-        loopback=True,
-        rounds=3,
-        data="photos",
-    )
-    samples = PoolsSamples(constants=CONSTANTS if measured else None, pools=measured)
-    return _document_of("scaleout check", asked, samples, **changes)
-
-
-def a_capacity_document(*runs: MeasuredPool, measured: bool = True, **changes: Any) -> CapacityDocument:
-    """Returns the document of a plan for two trainers' hosts of two devices; a worker makes 1,000 images/sec.
-
-    Args:
-      runs: of `a_checked_pool`.
-      measured: whether anything was.
-      changes: to what was asked, or to the document.
-    """
-    values: dict[str, Any] = {
-        "images": 1_000_000,
+        "images": None,
         "epochs": 10,
-        "device": Device(kind="emulated", name="emulated:1000", images_per_sec=1000.0),
-        "accelerators": 4,
-        "per_host": 2,
-        "config": replace(VARIANTS["tf-data-autotune"], batch_size=10),
-        "hosts": Hosts(worker_cores=4.0, trainer_cores=4.0, worker_price=0.25, trainer_price=1.0),
-        "storage_bytes_per_sec": None,
-        "memory_bytes": 0.0,
-        "goal_ratio": 0.9,
         "data": "photos",
     }
-    asked = CapacityAsked(**(values | {name: value for name, value in changes.items() if name in values}))
-    samples = CapacityMeasurements(
-        cut=CUTS[2] if measured else None,
-        constants=CONSTANTS if measured else None,
-        loader_us=4000.0,
-        file_bytes=100_000.0,
-        pools=tuple(a_checked_pool(run.name) for run in runs),
-        runs=PoolsSamples(constants=CONSTANTS, pools=runs) if runs else None,
-    )
+    asked = PlanAsked(**(values | {name: value for name, value in changes.items() if name in values}))
     changes = {name: value for name, value in changes.items() if name not in values}
-    return _document_of("capacity", asked, samples, **changes)
+    return _document_of("service plan", asked, PlanMeasurements(costs=costs), **changes)
 
 
 def a_fake_sample(window, round_):

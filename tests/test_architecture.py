@@ -586,8 +586,6 @@ REFUSED = {
     "doctor": "--data /nowhere",
     "service": "local --rounds 0",
     "trainers": "--rounds 0",
-    "scaleout": "--goal 0",
-    "capacity": "--goal 0",
     "gate": "check /nowhere.json",
     "show": "/nowhere.json",
     "compare": "/nowhere.json /nowhere.json",
@@ -613,12 +611,16 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, s
         verb: HELPS_AND_REFUSES.format(module=module, name=name, refused=REFUSED[verb].split()) + SHOW
         for verb, (function, _) in VERBS.items()
         for module, _, name in [function.partition(":")]
-    } | {"a framework": f"import cv2\n{SHOW}"}
+    }
+    codes["service plan"] = codes["service"].replace(str(REFUSED["service"].split()), "['plan', '--goal', '0']")
+    codes["a framework"] = f"import cv2\n{SHOW}"
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     return in_forks(codes, tmp_path_factory.mktemp("forks"), cwd=PROJECT_ROOT, env=environment)
 
 
-@pytest.mark.parametrize(("verb", "expected"), [*((verb, []) for verb in VERBS), ("a framework", ["cv2"])])
+@pytest.mark.parametrize(
+    ("verb", "expected"), [*((verb, []) for verb in (*VERBS, "service plan")), ("a framework", ["cv2"])]
+)
 def test_no_command_imports_a_framework_to_help_or_to_refuse(verb, expected, answered):
     code, output, errors = answered[verb]
     assert code == 0, errors

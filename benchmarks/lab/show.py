@@ -13,15 +13,13 @@ from unstall.profiles.report.measurements import KINDS
 # The kinds of document that `benchmarks` defines, by the command that writes such documents.
 _OURS = {
     "accuracy": "benchmarks.accuracy.report:KIND",
-    "capacity": "benchmarks.capacity.report:KIND",
     "devices": "benchmarks.devices.report:KIND",
     "service local": "benchmarks.service.report:KIND",
+    "service plan": "benchmarks.service.planning.report:KIND",
     "devices --inference": "benchmarks.devices.fewer_bits.report:KIND",
     "doctor": "benchmarks.doctor.report:KIND",
     "gate check": "benchmarks.gate.report:CHECK",
     "gate compare": "benchmarks.gate.report:COMPARISONS",
-    "scaleout": "benchmarks.scaleout.report:KIND",
-    "scaleout check": "benchmarks.scaleout.check.report:KIND",
     "pipeline --sweep": "benchmarks.pipeline.sweep.report:KIND",
     "trainers": "benchmarks.trainers.report:KIND",
     "truth": "benchmarks.truth.report:KIND",

@@ -3,6 +3,7 @@
 unstall service dispatcher --port 5050
 unstall service worker --dispatcher HOST:5050 --data photos/train --config tuned.toml
 unstall service local --data photos/train --workers 1,2
+unstall service plan --data photos/train --worker-cores 4 --worker-price 0.2 --trainer-price 3 --network 10gbit
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import unstall
 from unstall.benchmarks.lab.command import Command, exit_code_of, new_folder, run_plan
 from unstall.benchmarks.service.parser import parser
 from unstall.benchmarks.service.plan import read_plan, read_server
+from unstall.benchmarks.service.planning.plan import read_plan as read_prediction
 from unstall.profiles.devices import NO_GPU
 from unstall.profiles.text import Terminal
 
@@ -24,7 +26,13 @@ LOCAL = Command(
     lab="benchmarks.service.measure:open_run",
     kind="benchmarks.service.report:KIND",
 )
-_MEASURE = {"local": LOCAL}
+PLAN = Command(
+    parser=parser,
+    plan=read_prediction,
+    lab="benchmarks.service.planning.measure:open_run",
+    kind="benchmarks.service.planning.report:KIND",
+)
+_MEASURE = {"local": LOCAL, "plan": PLAN}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.environ.update(NO_GPU)
             plan = read_server(arguments)
             return int(unstall.of_ours("benchmarks.service.servers:serve")(plan, console, errors))
-        return run_plan(_MEASURE[arguments.verb], read_plan(arguments, out), console, errors, as_json=arguments.json)
+        command = _MEASURE[arguments.verb]
+        return run_plan(command, command.plan(arguments, out), console, errors, as_json=arguments.json)
 
     return exit_code_of(run, errors, out)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import unstall
+from tests.relay import Relay
 from unstall.benchmarks.lab.ports import free_port
-from unstall.benchmarks.scaleout.check.relay import Relay
 from unstall.pipeline import ImageSource, PipelineConfig
 from unstall.pipeline.service import LOOPBACK_HOST, Address, Place
 from unstall.pipeline.service.handshake import check_reachable

@@ -11,22 +11,17 @@ from rich.console import Console
 
 from tests import bad_files
 from tests.builders import (
-    a_capacity_document,
     a_gate_check_document,
-    a_measured_pool,
     a_measured_service,
     a_measured_trainers,
-    a_scaleout_check_document,
-    a_scaleout_document,
     a_service_document,
+    a_service_plan_document,
     a_sweep_plan,
     a_trainers_document,
     an_advice_document,
 )
 from tests.builders import an_accuracy_plan as a_plan
 from unstall.benchmarks.accuracy import measure
-from unstall.benchmarks.capacity import measure as capacity_run
-from unstall.benchmarks.capacity.plan import Plan as CapacityPlan
 from unstall.benchmarks.devices import holder as devices_holder
 from unstall.benchmarks.lab import command, rounds
 from unstall.benchmarks.lab import run as lab_run
@@ -37,12 +32,10 @@ from unstall.benchmarks.pipeline.parser import parser
 from unstall.benchmarks.pipeline.plan import read_plan
 from unstall.benchmarks.pipeline.sweep import measure as sweep_run
 from unstall.benchmarks.pipeline.sweep.plan import Plan as SweepPlan
-from unstall.benchmarks.scaleout import measure as scaleout_run
-from unstall.benchmarks.scaleout.check import measure as pools_run
-from unstall.benchmarks.scaleout.check.plan import CheckPlan as PoolsPlan
-from unstall.benchmarks.scaleout.plan import Plan as ScaleoutPlan
 from unstall.benchmarks.service import measure as service_run
 from unstall.benchmarks.service.plan import Plan as ServicePlan
+from unstall.benchmarks.service.planning import measure as service_plan_run
+from unstall.benchmarks.service.planning.plan import Plan as PredictionPlan
 from unstall.benchmarks.trainers import measure as trainers_run
 from unstall.benchmarks.trainers import processes as trainers_processes
 from unstall.benchmarks.trainers.plan import Plan as TrainersPlan
@@ -148,9 +141,7 @@ WRITES = {
     "benchmarks.devices --inference": ("results.json", "report.html"),
     "benchmarks.service local": ("results.json", "report.html"),
     "benchmarks.trainers": ("results.json", "report.html"),
-    "benchmarks.scaleout": ("results.json", "report.html"),
-    "benchmarks.scaleout --check --loopback": ("results.json", "report.html"),
-    "benchmarks.capacity": ("results.json", "report.html"),
+    "benchmarks.service plan": ("results.json", "report.html"),
     "benchmarks.accuracy --data=PETS": ("results.json", "report.html"),
     "benchmarks.pipeline --sweep workers=1,2": ("results.json", "report.html"),
     "benchmarks.evidence.augmentation": ("results.json",),
@@ -258,20 +249,11 @@ def trainers(photos, folder):
     trainers_run.Run(some, from_folder(photos), bar).measure(lambda: None)
 
 
-def scaleout(photos, folder):
-    asked = a_scaleout_document().plan
-    some = ScaleoutPlan(asked=asked, data=str(photos), model=asked.model, out=folder)
-    scaleout_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
-
-
-def pools(photos, folder):
-    some = PoolsPlan(asked=a_scaleout_check_document(a_measured_pool()).plan, data=str(photos), out=folder)
-    pools_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
-
-
-def capacity(photos, folder):
-    some = CapacityPlan(asked=a_capacity_document().plan, data=str(photos), out=folder)
-    capacity_run.Run(some, from_folder(photos), command.progress_bar(Console(quiet=True))).measure(lambda: None)
+def service_plan(photos, folder):
+    asked = a_service_plan_document().plan
+    some = PredictionPlan(asked=asked, data=str(photos), model=asked.model, out=folder)
+    bar = command.progress_bar(Console(quiet=True))
+    service_plan_run.Run(some, from_folder(photos), bar).measure(lambda: None)
 
 
 LOGS = {
@@ -282,9 +264,7 @@ LOGS = {
     "one-tensorflow-0.log": ((trainers, trainers_processes),),
     "child.log": (
         (service, lab_run),
-        (scaleout, lab_run),
-        (pools, pools_run),
-        (capacity, lab_run),
+        (service_plan, lab_run),
     ),
 }
 

@@ -23,7 +23,6 @@ from tests.builders import (
     GATE_INVARIANTS,
     GATE_QUESTION,
     ONE_VARIANT,
-    a_capacity_document,
     a_comparisons_document,
     a_costs,
     a_counting_group,
@@ -34,15 +33,13 @@ from tests.builders import (
     a_hostile_trial,
     a_measured_case,
     a_measured_pipeline,
-    a_measured_pool,
     a_measured_service,
     a_measured_trainers,
     a_measured_way,
     a_result,
-    a_scaleout_check_document,
-    a_scaleout_document,
     a_search_document,
     a_service_document,
+    a_service_plan_document,
     a_sweep_document,
     a_sweep_plan,
     a_telemetry,
@@ -61,7 +58,6 @@ from tests.builders import an_accuracy_plan as a_plan
 from tests.checks import PAGE_SCRIPT, Page, assert_harmless
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source, with_text
 from unstall.benchmarks.accuracy.report import KIND as ACCURACY
-from unstall.benchmarks.capacity.report import KIND as CAPACITY
 from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from unstall.benchmarks.devices.report import KIND as DEVICES
 from unstall.benchmarks.devices.report import Measurements as DevicesMeasurements
@@ -70,8 +66,8 @@ from unstall.benchmarks.doctor.report import KIND as DOCTOR
 from unstall.benchmarks.doctor.results import TROUBLES, Finding
 from unstall.benchmarks.gate.report import COMPARISONS
 from unstall.benchmarks.pipeline.sweep.report import KIND as SWEEP
-from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
-from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
+from unstall.benchmarks.service.planning.model import Hosts
+from unstall.benchmarks.service.planning.report import KIND as SERVICE_PLAN
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
@@ -226,40 +222,20 @@ def trainers_report(text: str) -> str:
     return TRAINERS.page(document, TRAINERS.derive(document))
 
 
-def scaleout_report(text: str) -> str:
-    document = a_scaleout_document(
+def service_plan_report(text: str) -> str:
+    hosts = Hosts(worker_cores=1.0, trainer_cores=1.0, accelerators=4, per_host=2, memory_bytes=1e9)
+    document = a_service_plan_document(
         a_costs(),
         model=text,
-        device=Device(kind="gpu", name=text),
-        data=text,
-        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
-        complete=False,
-        **hostile_parts(text),
-    )
-    return SCALEOUT.page(document, SCALEOUT.derive(document))
-
-
-def scaleout_check_report(text: str) -> str:
-    document = a_scaleout_check_document(
-        a_measured_pool(text),
-        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
-        complete=False,
-        **hostile_parts(text),
-    )
-    document = dataclasses.replace(document, plan=dataclasses.replace(document.plan, data=text))
-    return SCALEOUT_CHECK.page(document, SCALEOUT_CHECK.derive(document))
-
-
-def capacity_report(text: str) -> str:
-    document = a_capacity_document(
-        a_measured_pool(text),
         device=Device(kind="emulated", name=text, images_per_sec=1000.0),
+        hosts=hosts,
+        images=1_000_000,
         data=text,
         dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
         complete=False,
         **hostile_parts(text),
     )
-    return CAPACITY.page(document, CAPACITY.derive(document))
+    return SERVICE_PLAN.page(document, SERVICE_PLAN.derive(document))
 
 
 def gate_report(text: str) -> str:
@@ -297,9 +273,7 @@ PAGES = {
     "devices --inference": fewer_bits_report,
     "service local": service_report,
     "trainers": trainers_report,
-    "scaleout": scaleout_report,
-    "scaleout check": scaleout_check_report,
-    "capacity": capacity_report,
+    "service plan": service_plan_report,
     "doctor": doctor_report,
     "tune": tune_report,
     "tune --pipeline": advice_report,
@@ -310,9 +284,7 @@ BY_TABLES = {
     "devices --inference",
     "service local",
     "trainers",
-    "scaleout",
-    "scaleout check",
-    "capacity",
+    "service plan",
     "tune",
     "tune --pipeline",
 }

@@ -50,7 +50,6 @@ ALLOWED_IMPORTS = {
     ("pipeline/service/server.py", "socket"): "looks at the sockets of its own servers; asks for its own address",
     ("pipeline/service/handshake.py", "socket"): "whether the dispatcher that the user names answers",
     ("benchmarks/lab/ports.py", "socket"): "free ports of this host",
-    ("benchmarks/scaleout/check/relay.py", "socket"): "a relay between two processes of this host",
     (
         "pipeline/sources/published_files.py",
         "zipfile",

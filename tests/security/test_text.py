@@ -19,7 +19,6 @@ from tests.builders import (
     COMPOSED,
     GATE_INVARIANTS,
     ONE_VARIANT,
-    a_capacity_document,
     a_comparisons_document,
     a_costs,
     a_counting_group,
@@ -28,15 +27,13 @@ from tests.builders import (
     a_gate_check_document,
     a_hostile_trial,
     a_measured_pipeline,
-    a_measured_pool,
     a_measured_service,
     a_measured_trainers,
     a_measured_way,
     a_result,
-    a_scaleout_check_document,
-    a_scaleout_document,
     a_search_document,
     a_service_document,
+    a_service_plan_document,
     a_sweep_document,
     a_sweep_plan,
     a_trainers_document,
@@ -47,7 +44,6 @@ from tests.builders import (
 )
 from tests.builders import STAGE_TABLE as TABLE
 from tests.hostile_texts import OBEYED, PAYLOADS, hostile_source
-from unstall.benchmarks.capacity.report import KIND as CAPACITY
 from unstall.benchmarks.cli import VERBS
 from unstall.benchmarks.devices.fewer_bits.report import KIND as FEWER_BITS
 from unstall.benchmarks.doctor.plan import Asked as DoctorAsked
@@ -60,8 +56,7 @@ from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.serve import one_line
 from unstall.benchmarks.lab.show import show
 from unstall.benchmarks.pipeline.sweep.report import KIND as SWEEP
-from unstall.benchmarks.scaleout.check.report import KIND as SCALEOUT_CHECK
-from unstall.benchmarks.scaleout.report import KIND as SCALEOUT
+from unstall.benchmarks.service.planning.report import KIND as SERVICE_PLAN
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
 from unstall.benchmarks.truth.report import KIND as TRUTH
@@ -173,20 +168,14 @@ def show_trainers(console: Terminal, text: str) -> None:
     TRAINERS.print(console, document, TRAINERS.derive(document))
 
 
-def show_scaleout(console: Terminal, text: str) -> None:
-    document = a_scaleout_document(a_costs(), model=text, device=Device(kind="gpu", name=text))
-    SCALEOUT.print(console, document, SCALEOUT.derive(document))
-
-
-def show_scaleout_check(console: Terminal, text: str) -> None:
-    document = a_scaleout_check_document(a_measured_pool(text), left_out=(LeftOut(who=text, reason=text),))
-    SCALEOUT_CHECK.print(console, document, SCALEOUT_CHECK.derive(document))
-
-
-def show_capacity(console: Terminal, text: str) -> None:
-    device = Device(kind="emulated", name=text, images_per_sec=1000.0)
-    document = a_capacity_document(a_measured_pool(text), device=device)
-    CAPACITY.print(console, document, CAPACITY.derive(document))
+def show_service_plan(console: Terminal, text: str) -> None:
+    left_out = (LeftOut(who=text, reason=text),)
+    document = a_service_plan_document(a_costs(), model=text, device=Device(kind="gpu", name=text), left_out=left_out)
+    SERVICE_PLAN.print(console, document, SERVICE_PLAN.derive(document))
+    device, hosts = Device(kind="emulated", name=text, images_per_sec=1000.0), document.plan.hosts
+    hosts = dataclasses.replace(hosts, accelerators=4, per_host=2)
+    document = a_service_plan_document(a_costs(), device=device, hosts=hosts, images=1_000_000)
+    SERVICE_PLAN.print(console, document, SERVICE_PLAN.derive(document))
 
 
 def show_tuner(console: Terminal, text: str) -> None:
@@ -218,9 +207,7 @@ TERMINALS = {
     "devices --inference": show_fewer_bits,
     "service local": show_service,
     "trainers": show_trainers,
-    "scaleout": show_scaleout,
-    "scaleout check": show_scaleout_check,
-    "capacity": show_capacity,
+    "service plan": show_service_plan,
     "comparison": show_comparison,
     "gate check": show_gate_check,
     "left out": show_left_out,
@@ -255,6 +242,7 @@ NEEDED = {
     "service dispatcher": ("dispatcher",),
     "service worker": ("worker", "--dispatcher=trainer:5050", "--data=pets"),
     "gate": ("check", "mine"),
+    "service plan": ("plan",),
     "show": ("results.json",),
     "compare": ("a", "b"),
     "truth --only photos": ("--only", "photos", "--data=pets"),
@@ -265,6 +253,7 @@ MODULES = {
     **{verb: function for verb, (function, _) in VERBS.items()},
     **{f"truth --only {part}": VERBS["truth"][0] for part in ("watching", "photos", "gate")},
     **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker")},
+    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker", "plan", "faults")},
 }
 
 

@@ -23,10 +23,8 @@ PLAN = SimpleNamespace(data="a copy", against="a copy", skip_list=None)
     "name",
     [
         "evidence.augmentation.measure",
-        "capacity.measure",
         "evidence.peers.measure",
-        "scaleout.measure",
-        "scaleout.check.measure",
+        "service.planning.measure",
         "truth.photos",
     ],
 )

@@ -21,7 +21,6 @@ import pytest
 from tests import PROJECT_ROOT
 from tests.builders import (
     COMPOSED,
-    a_capacity_document,
     a_comparisons_document,
     a_costs,
     a_counting_group,
@@ -29,16 +28,14 @@ from tests.builders import (
     a_fewer_bits_document,
     a_gate_check_document,
     a_measured_pipeline,
-    a_measured_pool,
     a_measured_service,
     a_measured_trainers,
     a_measured_way,
     a_measurement_document,
     a_result,
-    a_scaleout_check_document,
-    a_scaleout_document,
     a_search_document,
     a_service_document,
+    a_service_plan_document,
     a_sweep_document,
     a_sweep_plan,
     a_trainers_document,
@@ -54,7 +51,6 @@ from tests.builders import (
 )
 from tests.checks import Page, kind_of
 from unstall.benchmarks.accuracy.__main__ import COMMAND as ACCURACY
-from unstall.benchmarks.capacity.__main__ import COMMAND as CAPACITY
 from unstall.benchmarks.devices.__main__ import COMMAND as DEVICES
 from unstall.benchmarks.devices.__main__ import INFERENCE
 from unstall.benchmarks.gate.__main__ import CHECK as GATE_CHECK
@@ -64,9 +60,8 @@ from unstall.benchmarks.lab.command import Command, exit_code_of, run, run_plan
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.pipeline.__main__ import COMMAND as PIPELINE
 from unstall.benchmarks.pipeline.__main__ import SWEEP
-from unstall.benchmarks.scaleout.__main__ import CHECK as SCALEOUT_CHECK
-from unstall.benchmarks.scaleout.__main__ import COMMAND as SCALEOUT
 from unstall.benchmarks.service.__main__ import LOCAL
+from unstall.benchmarks.service.__main__ import PLAN as SERVICE_PLAN
 from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
 from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
 from unstall.benchmarks.tune.__main__ import ADVICE
@@ -117,13 +112,7 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_trainers_document(a_measured_trainers("one-jax"), a_measured_trainers("jax-processes", 2)),
         a_trainers_document(),
     ),
-    "scaleout": (SCALEOUT, a_scaleout_document(a_costs()), a_scaleout_document()),
-    "scaleout check": (
-        SCALEOUT_CHECK,
-        a_scaleout_check_document(a_measured_pool(), a_measured_pool("another")),
-        a_scaleout_check_document(),
-    ),
-    "capacity": (CAPACITY, a_capacity_document(a_measured_pool()), a_capacity_document(measured=False)),
+    "service plan": (SERVICE_PLAN, a_service_plan_document(a_costs()), a_service_plan_document()),
     "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),

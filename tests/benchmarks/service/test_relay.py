@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from unstall.benchmarks.scaleout.check.relay import Relay
+from tests.relay import Relay
 
 # Until then something must have come.
 _SOON_S = 10.0

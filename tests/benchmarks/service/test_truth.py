@@ -14,8 +14,8 @@ import pytest
 
 from tests.builders import a_service_document
 from tests.planted import planted
+from tests.relay import Relay
 from unstall.benchmarks.lab.ports import free_port
-from unstall.benchmarks.scaleout.check.relay import Relay
 from unstall.benchmarks.service.child import ServiceSession
 from unstall.benchmarks.service.plan import Asked
 from unstall.benchmarks.service.results import ServiceResult, derive

@@ -1,1 +1,0 @@
-"""Past one host: predicts whether workers on other hosts pay, how many, and where to cut the pipeline."""
