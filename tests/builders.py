@@ -58,11 +58,6 @@ from unstall.benchmarks.trainers.plan import Asked as TrainersAsked
 from unstall.benchmarks.trainers.results import TrainersDocument
 from unstall.benchmarks.trainers.samples import Measurements as TrainersMeasurements
 from unstall.benchmarks.trainers.samples import ProcessEpoch
-from unstall.benchmarks.truth.plan import Asked as TruthAsked
-from unstall.benchmarks.truth.results import TruthDocument
-from unstall.benchmarks.truth.samples import Attempt, Figure, Group
-from unstall.benchmarks.truth.samples import Case as TruthCase
-from unstall.benchmarks.truth.samples import Measurements as TruthMeasurements
 from unstall.benchmarks.tune.exactness import Exactness
 from unstall.benchmarks.tune.own.report import AdviceDocument
 from unstall.benchmarks.tune.plan import AdviceAsked, Limits
@@ -563,24 +558,6 @@ def a_sweep_document(
     )
 
 
-def a_truth_document(
-    *groups: Group, part: str = "planted", options: Mapping[str, str | int] | None = None, **changes: Any
-) -> TruthDocument:
-    """Returns the document of a run that measured these groups."""
-    return _document_of(
-        "truth",
-        TruthAsked(part=part, groups=tuple(group.name for group in groups), options=options or {}),
-        TruthMeasurements(groups=groups),
-        **({"dataset": None} | changes),
-    )
-
-
-def a_counting_group(*measured: float, case: str = "10 steps") -> Group:
-    """Returns rates of a loader that gives 1,000 images/sec."""
-    figures = tuple(Figure(case=case, name="images/sec", truth=(1000.0,), measured=(rate,)) for rate in measured)
-    return Group(name="counting", figures=figures)
-
-
 GATE_INVARIANTS = Invariants(images=768, stages=("range", "map load, 2 calls"), decodes_per_image=1.0)
 GATE_QUESTION = Question(a="mine:a", b="mine:b", threshold=0.05)
 
@@ -652,20 +629,6 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
 
 
 # Pairs of runs of the same code that TraceML compared: each of its answers once.
-TRACEML_PAIRS = Group(
-    name="pairs",
-    cases=(
-        TruthCase(
-            name="TraceML",
-            attempts=tuple(
-                Attempt(answer=answer, figures={"ratio": (ratio,)})
-                for answer, ratio in (("regression", 1.05), ("equivalent", 0.99), ("improvement", 0.9))
-            ),
-        ),
-    ),
-)
-
-
 def a_measured_way(name: str, rate: float, **changes: Any) -> MeasuredWay:
     """Returns a way to predict: rounds at this rate and a tenth more and less, of 10 photos the first 8 right."""
     windows = tuple(

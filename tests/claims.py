@@ -1,7 +1,8 @@
 """What the README and the docs promise, and the tests that hold it: the table of docs/claims.md.
 
 After `pytest -m claims` the terminal shows a line for each promise whose tests ran. A test can add what it measured:
-`record_property("measured", "off by 1.2 points")`.
+`record_property("measured", "off by 1.2 points")`. With `--write-tables` a whole run writes these lines into the
+documents, as `tests.tables` writes the tables of single tests.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests import PROJECT_ROOT
+from tests import PROJECT_ROOT, tables
 
 PAGE = PROJECT_ROOT / "docs" / "claims.md"
+_OUTCOMES = ("passed", "failed", "error", "skipped")
 _TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")
 
 
@@ -51,17 +53,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("markexpr") != "claims":
         return
     ended: dict[str, list[tuple[str, float, list[str]]]] = {}
-    for outcome in ("passed", "failed", "error", "skipped"):
+    for outcome in _OUTCOMES:
         for report in terminalreporter.stats.get(outcome, []):
             measured = [str(value) for name, value in report.user_properties if name == "measured"]
             ended.setdefault(_without_parameters(report.nodeid), []).append((outcome, report.duration, measured))
     terminalreporter.section("claims")
-    for claim in read_claims():
+    claims, rows = read_claims(), []
+    for claim in claims:
         cases = [case for test in claim.full for case in ended.get(test, [])]
         if not cases:
             continue
-        counts = {outcome: [case[0] for case in cases].count(outcome) for outcome in ("passed", "failed", "error")}
-        result = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "skipped"
+        result = _counts([outcome for outcome, _, _ in cases if outcome != "skipped"]) or "skipped"
         measured = "; ".join(text for _, _, texts in cases for text in texts)
-        seconds = sum(duration for _, duration, _ in cases)
-        terminalreporter.write_line(f"| {claim.text} | {result} | {seconds:.0f} s | {measured} |")
+        rows.append((claim.text, result, f"{sum(duration for _, duration, _ in cases):.0f} s", measured))
+        terminalreporter.write_line(f"| {' | '.join(rows[-1])} |")
+    if config.getoption("write_tables") and all(test in ended for claim in claims for test in claim.full):
+        of_all = _counts([outcome for cases in ended.values() for outcome, _, _ in cases])
+        tables.write({"claims": tables.text_of(("promise", "result", "took", "measured"), rows, f"In all: {of_all}.")})
+
+
+def _counts(outcomes: list[str]) -> str:
+    return ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in _OUTCOMES if outcome in outcomes)

@@ -35,6 +35,7 @@ commands.program, commands.activation = lambda: "unstall", lambda: None  # whate
 forks.keep_inherited_garbage()  # tests of workers fork this process, which holds iterators of tests before them
 
 pytest_plugins = ["tests.claims", "tests.libraries", "tests.slices"]
+pytest_plugins = ["tests.claims", "tests.libraries", "tests.tables"]
 
 PHOTOS = 40
 

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests.builders import MS
+from tests.truth.planted import as_written
 from unstall.profiles.devices import Device, parse_device
 from unstall.profiles.measure.measure import measure_samples
 from unstall.profiles.measure.schedule import ROUNDS
@@ -129,14 +130,6 @@ class SleepyDataset(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         time.sleep(self._end_s)
-
-
-def as_written(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Keeps tf.data from rewriting a pipeline, for example by adding a prefetch."""
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 def sequential(load: Callable[[], None], steps: int = STEPS) -> tf.data.Dataset:

@@ -582,7 +582,6 @@ REFUSED = {
     "profile": "/nowhere.py",
     "devices": "--rounds 0",
     "accuracy": "--data /nowhere",
-    "truth": "--only nothing",
     "doctor": "--data /nowhere",
     "service": "local --rounds 0",
     "trainers": "--rounds 0",

@@ -46,8 +46,6 @@ def test_every_option_that_it_names_exists(capsys):
         verbs = re.findall(r"^    ([a-z]+) {2,}\S", text, flags=re.MULTILINE) if " VERB " in text else []
         for words in ([], *([verb] for verb in verbs)):
             options |= set(re.findall(r"--[a-z-]+", help_of(function, *words)))
-    for part in ("watching", "photos", "gate"):
-        options |= set(re.findall(r"--[a-z-]+", help_of("benchmarks.truth.__main__:main", "--only", part)))
     ours = re.sub(r"-m pytest.*|pip install --no-deps", "", README)
     assert set(re.findall(r"(?<![\w-])--[a-z-]+", ours)) <= options
 

@@ -61,7 +61,6 @@ class Command:
       exit_code: returns the exit code of a complete run, from its document and what is derived from the document.
       products: names of files that the command writes beside results and report when it has measured everything. Its
         lab has a method `write_products(console, derived)`, which writes these files and returns their paths.
-      continues: whether a run continues the results of an earlier run in the same folder. The lab reads these results.
     """
 
     parser: Callable[[], argparse.ArgumentParser]
@@ -71,7 +70,6 @@ class Command:
     listing: Callable[[Console], None] | None = None
     exit_code: Callable[[Any, Any], int] = lambda document, derived: 0
     products: tuple[str, ...] = ()
-    continues: bool = False
 
 
 def run(
@@ -106,8 +104,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
     """
     out = plan.out
     try:
-        goes_on = command.continues and (out / RESULTS).exists()
-        check_out(out, *(() if goes_on else (RESULTS, REPORT)), *command.products)
+        check_out(out, RESULTS, REPORT, *command.products)
         kind = unstall.of_ours(command.kind)
         with progress_bar(errors) as progress:
             lab = unstall.of_ours(command.lab)(plan, progress, errors)

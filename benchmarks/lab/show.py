@@ -22,7 +22,6 @@ _OURS = {
     "gate compare": "benchmarks.gate.report:COMPARISONS",
     "pipeline --sweep": "benchmarks.pipeline.sweep.report:KIND",
     "trainers": "benchmarks.trainers.report:KIND",
-    "truth": "benchmarks.truth.report:KIND",
     "tune --pipeline": "benchmarks.tune.own.report:KIND",
     "tune": "benchmarks.tune.report:KIND",
 }

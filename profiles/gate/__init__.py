@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from unstall.late import names_of
-from unstall.profiles.gate.verdicts import ALARM_ERROR, EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME, STEADY
+from unstall.profiles.gate.verdicts import EPOCH, FAILED, IMPROVED, INCONCLUSIVE, REGRESSION, SAME, STEADY
 
 if TYPE_CHECKING:
     from unstall.profiles.gate import anchors
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
         JudgedFigure,
         Look,
         change,
-        combine,
         figures_of,
         floor,
         judge,
         paired,
         plan,
         rate_of,
-        share_out,
     )
     from unstall.profiles.gate.evidence import Evidence, Paired, check_rates
     from unstall.profiles.gate.feed import Feed
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from unstall.profiles.gate.verdicts import EPOCH, STEADY
 
 __all__ = [
-    "ALARM_ERROR",
     "EPOCH",
     "FAILED",
     "IMPROVED",
@@ -74,7 +71,6 @@ __all__ = [
     "check",
     "check_rates",
     "check_writable",
-    "combine",
     "differences",
     "figures_of",
     "floor",
@@ -93,7 +89,6 @@ __all__ = [
     "plan",
     "rate_of",
     "read",
-    "share_out",
     "structure_note",
     "unread_stages",
     "write",
@@ -122,7 +117,6 @@ __getattr__ = names_of(
         "check": "baseline",
         "check_rates": "evidence",
         "check_writable": "files",
-        "combine": "decision",
         "differences": "invariants",
         "figures_of": "decision",
         "floor": "decision",
@@ -142,7 +136,6 @@ __getattr__ = names_of(
         "plan": "decision",
         "rate_of": "decision",
         "read": "files",
-        "share_out": "decision",
         "unread_stages": "invariants",
         "write": "files",
     },

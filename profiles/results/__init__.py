@@ -1,6 +1,6 @@
 """Derives results and verdicts from samples. All functions are pure, from attribution and checks to the verdict."""
 
-from unstall.profiles.results.attribution import INPUT_FROM, bound_of
+from unstall.profiles.results.attribution import INPUT_FROM
 from unstall.profiles.results.checks import CANARY_RATIO
 from unstall.profiles.results.result import Result, summarise
 from unstall.profiles.results.subject import Subject
@@ -12,6 +12,5 @@ __all__ = [
     "Result",
     "Subject",
     "Verdict",
-    "bound_of",
     "summarise",
 ]

@@ -146,8 +146,6 @@ WRITES = {
     "benchmarks.pipeline --sweep workers=1,2": ("results.json", "report.html"),
     "benchmarks.evidence.augmentation": ("results.json",),
     "benchmarks.evidence.peers": ("results.json",),
-    "benchmarks.truth": ("results.json", "report.html"),
-    "benchmarks.truth --only intervals": ("results.json", "report.html"),
     "profiles": ("results.json", "report.html"),
 }
 

@@ -25,7 +25,6 @@ from tests.builders import (
     ONE_VARIANT,
     a_comparisons_document,
     a_costs,
-    a_counting_group,
     a_devices_document,
     a_doctor_document,
     a_document,
@@ -44,7 +43,6 @@ from tests.builders import (
     a_sweep_plan,
     a_telemetry,
     a_trainers_document,
-    a_truth_document,
     a_worker_window,
     all_trained,
     an_accuracy_document,
@@ -70,7 +68,6 @@ from unstall.benchmarks.service.planning.model import Hosts
 from unstall.benchmarks.service.planning.report import KIND as SERVICE_PLAN
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
-from unstall.benchmarks.truth.report import KIND as TRUTH
 from unstall.benchmarks.tune.own.report import KIND as ADVICE
 from unstall.benchmarks.tune.report import KIND as TUNE
 from unstall.profiles.devices import Device
@@ -253,21 +250,11 @@ def gate_report(text: str) -> str:
     return COMPARISONS.page(document, COMPARISONS.derive(document))
 
 
-def truth_report(text: str) -> str:
-    document = a_truth_document(
-        a_counting_group(1000.0, 1100.0, case=text),
-        options={text: text},
-        dataset=with_text(hostile_source(text).to_dict(), text) | {"images": 4},
-        complete=False,
-        **hostile_parts(text),
-    )
-    return TRUTH.page(document, TRUTH.derive(document))
 
 
 PAGES = {
     "main": main_report,
     "sweep": sweep_report,
-    "truth": truth_report,
     "accuracy": accuracy_report,
     "devices": devices_report,
     "devices --inference": fewer_bits_report,

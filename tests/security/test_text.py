@@ -21,7 +21,6 @@ from tests.builders import (
     ONE_VARIANT,
     a_comparisons_document,
     a_costs,
-    a_counting_group,
     a_doctor_document,
     a_fewer_bits_document,
     a_gate_check_document,
@@ -37,7 +36,6 @@ from tests.builders import (
     a_sweep_document,
     a_sweep_plan,
     a_trainers_document,
-    a_truth_document,
     a_worker_window,
     an_advice_document,
     gate_measurements,
@@ -59,7 +57,6 @@ from unstall.benchmarks.pipeline.sweep.report import KIND as SWEEP
 from unstall.benchmarks.service.planning.report import KIND as SERVICE_PLAN
 from unstall.benchmarks.service.report import KIND as SERVICE
 from unstall.benchmarks.trainers.report import KIND as TRAINERS
-from unstall.benchmarks.truth.report import KIND as TRUTH
 from unstall.benchmarks.tune.own.report import KIND as ADVICE
 from unstall.benchmarks.tune.report import KIND as TUNE
 from unstall.pipeline import PipelineConfig
@@ -193,16 +190,10 @@ def show_advice(console: Terminal, text: str) -> None:
     ADVICE.print(console, document, ADVICE.derive(document))
 
 
-def show_truth(console: Terminal, text: str) -> None:
-    document = a_truth_document(a_counting_group(1000.0, 1100.0, case=text))
-    TRUTH.print(console, document, TRUTH.derive(document))
-
-
 TERMINALS = {
     "results": show_results,
     "stages": show_stages,
     "pipeline --sweep": show_sweep,
-    "truth": show_truth,
     "doctor": show_doctor,
     "devices --inference": show_fewer_bits,
     "service local": show_service,
@@ -245,13 +236,9 @@ NEEDED = {
     "service plan": ("plan",),
     "show": ("results.json",),
     "compare": ("a", "b"),
-    "truth --only photos": ("--only", "photos", "--data=pets"),
-    "truth --only watching": ("--only", "watching"),
-    "truth --only gate": ("--only", "gate"),
 }
 MODULES = {
     **{verb: function for verb, (function, _) in VERBS.items()},
-    **{f"truth --only {part}": VERBS["truth"][0] for part in ("watching", "photos", "gate")},
     **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker")},
     **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker", "plan", "faults")},
 }

@@ -9,12 +9,11 @@ import pytest
 
 import unstall
 from tests.fakes import GateChildHere
+from tests.truth.gate_planted import slower_by_50
 from unstall.benchmarks.gate import processes
 from unstall.benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from unstall.benchmarks.lab.backend import Refused
 from unstall.benchmarks.lab.child import ChildDied, ChildHung, JobRefused
-from unstall.benchmarks.truth.gate import subject as planted_subject
-from unstall.benchmarks.truth.promises import GATE_PARTS
 from unstall.profiles.devices import CPU
 
 pytestmark = pytest.mark.long
@@ -108,6 +107,7 @@ def test_a_function_that_fails_is_said_in_one_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "subject",
     [planted_subject(part.loss) for part in GATE_PARTS.values()],
+    {side.label: side for ratio in RATIOS.values() for side in (ratio.a, ratio.b) if ":" in side.text}.values(),
     ids=lambda subject: subject.label,
 )
 def test_what_the_gate_measures_of_this_project_is_there(subject):
@@ -120,7 +120,8 @@ def test_a_function_of_this_project_is_measured_though_a_users_may_have_the_same
 ):
     monkeypatch.setattr(processes, "WINDOWS", 1)
     monkeypatch.chdir(tmp_path)
-    process = measure(planted_subject(0.5), SETTING, tmp_path / "log")
+    monkeypatch.setattr("unstall.benchmarks.gate.ratios.decode_alone", slower_by_50)
+    process = measure(RATIOS["cold-path-against-decode-ceiling"].a, SETTING, tmp_path / "log")
     assert set(process.rates) == {"steady", "epoch"}
 
 

@@ -25,7 +25,6 @@ PLAN = SimpleNamespace(data="a copy", against="a copy", skip_list=None)
         "evidence.augmentation.measure",
         "evidence.peers.measure",
         "service.planning.measure",
-        "truth.photos",
     ],
 )
 def test_a_command_that_needs_files_refuses_a_prepared_copy_in_one_line(name, monkeypatch):

@@ -23,7 +23,6 @@ from tests.builders import (
     COMPOSED,
     a_comparisons_document,
     a_costs,
-    a_counting_group,
     a_devices_document,
     a_fewer_bits_document,
     a_gate_check_document,
@@ -40,7 +39,6 @@ from tests.builders import (
     a_sweep_plan,
     a_trainers_document,
     a_trial,
-    a_truth_document,
     a_worker_window,
     all_trained,
     an_accuracy_document,
@@ -63,7 +61,6 @@ from unstall.benchmarks.pipeline.__main__ import SWEEP
 from unstall.benchmarks.service.__main__ import LOCAL
 from unstall.benchmarks.service.__main__ import PLAN as SERVICE_PLAN
 from unstall.benchmarks.trainers.__main__ import COMMAND as TRAINERS
-from unstall.benchmarks.truth.__main__ import COMMANDS as TRUTH
 from unstall.benchmarks.tune.__main__ import ADVICE
 from unstall.benchmarks.tune.__main__ import SEARCH as TUNE
 from unstall.benchmarks.tune.samples import SearchSamples
@@ -113,7 +110,6 @@ COMMANDS: dict[str, tuple[Command, Document[Any, Any], Document[Any, Any]]] = {
         a_trainers_document(),
     ),
     "service plan": (SERVICE_PLAN, a_service_plan_document(a_costs()), a_service_plan_document()),
-    "truth": (TRUTH["planted"], a_truth_document(a_counting_group(1001.0, 999.0)), a_truth_document()),
     "tune": (TUNE, SEARCH, replace(SEARCH, samples=SearchSamples())),
     "tune --pipeline": (ADVICE, ADVISED, replace(ADVISED, samples=Trial())),
 }

@@ -211,12 +211,12 @@ def test_materialize_leaves_the_listed_files_out_and_says_so(pets, tmp_path, cap
 
 
 @pytest.mark.parametrize("module", ["pipeline", "augmentation", "peers", "photos", "train", "accuracy"])
+@pytest.mark.parametrize("module", ["pipeline", "scaling", "augmentation", "peers", "train", "accuracy"])
 def test_a_command_that_reads_images_refuses_a_list_that_is_none(module, pets, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "skip.jsonl").write_text("nothing")
-    command = importlib.import_module(f"benchmarks.{'truth' if module == 'photos' else module}.__main__")
-    given = ["--only", "photos", "--data"] if module == "photos" else ["--data"]
+    command = importlib.import_module(f"benchmarks.{module}.__main__")
     words = ["--out", "trained.keras"] if module == "train" else []
-    assert command.main([*given, str(pets), "--skip-list", "skip.jsonl", *words]) == 2
+    assert command.main(["--data", str(pets), "--skip-list", "skip.jsonl", *words]) == 2
     assert "--skip-list skip.jsonl is not a skip list of this version" in capsys.readouterr().err.replace("\n", " ")
     assert not list((tmp_path / "runs").glob("*/*"))

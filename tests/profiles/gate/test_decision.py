@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from tests import PROJECT_ROOT
-from unstall.benchmarks.truth import gate_simulated as simulated
-from unstall.benchmarks.truth.gate_simulated import NOISE, simulate
+from tests.truth import simulated
+from tests.truth.simulated import NOISE, simulate
 from unstall.profiles.gate.baseline import RECORDED, MeasuredRates, check, looks, new_baseline
 from unstall.profiles.gate.decision import (
     PAIRS,
@@ -399,7 +399,7 @@ DOCS = PROJECT_ROOT / "docs" / "gate.md"
 
 def test_the_docs_say_the_power_that_there_is():
     """The table that docs/gate.md shows, by row: spread, then the part of losses caught, and the pairs taken."""
-    rows = re.findall(r"^ +(\d+)% ((?: *[\d.]+% \(\d+\))+)$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = re.findall(r"^\| (\d+)% \|((?: [\d.]+% \(\d+\) \|)+)$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert [int(spread) / 100 for spread, _ in rows] == list(simulated.SPREADS)
     rng = np.random.default_rng(8)
     for spread, cells in rows:

@@ -49,7 +49,7 @@ from unstall.profiles.results.checks import check_claims
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import median
 
-# `unstall truth` has the whole of it.
+# tests/truth has the whole of it.
 GRID = [(5, 20), pytest.param(10, 10, marks=pytest.mark.claims), (20, 5)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import a_measurement_document, a_result, a_telemetry, a_truth_document, rounds_of
+from tests.builders import a_gate_check_document, a_measurement_document, a_result, a_telemetry, rounds_of
 from tests.checks import Page, assert_harmless
 from unstall.profiles.report import document as documents
 from unstall.profiles.report import show
@@ -85,9 +85,9 @@ def test_show_prints_the_trace_as_json(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_run_that_keeps_no_steps_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from unstall.benchmarks.truth.report import KIND as TRUTH
+    from unstall.benchmarks.gate.report import CHECK
 
-    document = a_truth_document()
-    documents.write(tmp_path, document, TRUTH, TRUTH.derive(document))
-    assert show.main(["show", str(tmp_path), "--as", "perfetto"], {"truth": TRUTH}) == 2
-    assert capsys.readouterr().err == "--as perfetto: a run of truth keeps no steps.\n"
+    document = a_gate_check_document()
+    documents.write(tmp_path, document, CHECK, CHECK.derive(document))
+    assert show.main(["show", str(tmp_path), "--as", "perfetto"], {"gate check": CHECK}) == 2
+    assert capsys.readouterr().err == "--as perfetto: a run of gate check keeps no steps.\n"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unstall.benchmarks.truth.planted import a_batch
-from unstall.benchmarks.truth.promises import PLANTED
-from unstall.benchmarks.truth.samples import Figure
+from tests.truth.bounds import BOUNDS
+from tests.truth.figures import Figure, figure_of
+from tests.truth.planted import a_batch
 from unstall.profiles.devices import parse_device
 from unstall.profiles.measure.measure import measure_samples
 from unstall.profiles.measure.windows import Windows
@@ -45,6 +45,15 @@ class Epoch:
         return 100 * self.parts_s[part] / self.s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A planted load: how an epoch of it is timed by hand, and how what is tested measures it."""
+
+    case: str
+    time_epoch: Callable[[], Epoch]
+    measure: Callable[[], Result]
+
+
 def _part_figure(part: str) -> tuple[Callable[[Epoch], float], Callable[[Result, Epoch], float]]:
     return lambda epoch: epoch.percent(part), lambda result, _: 100 * (result.attribution.shares[part] or 0.0)
 
@@ -71,32 +80,34 @@ _FIGURES: Mapping[str, tuple[Callable[[Epoch], float], Callable[[Result, Epoch],
 }
 
 
-def compare(
-    group: str, case: str, time_epoch: Callable[[], Epoch], measure_result: Callable[[], Result]
-) -> Iterator[Figures]:
+def compare(group: str, load: Load) -> Iterator[Figures]:
     """Times a load by hand, measures it, and times it by hand again, so that both meet the same machine.
 
     Where the times by hand differ by more than what is promised, the machine has changed meanwhile, and the load is
-    measured anew: whatever was measured in between, so that this hides noise and no bias.
+    measured again: whatever was measured in between, so that this hides noise and no bias.
 
     Yields:
       The figures of each repeat, without end. The second time by hand of a repeat is the first one of the next.
     """
-    bounds = PLANTED[group].bounds
-    after = time_epoch()
+    after = load.time_epoch()
     while True:
         for _ in range(_TRIES):
-            before, result, after = after, measure_result(), time_epoch()
-            truths = {name: (_FIGURES[name][0](before), _FIGURES[name][0](after)) for name in bounds}
-            if all(bound.holds(bound.off(*truths[name])) for name, bound in bounds.items()):
+            before, result, after = after, load.measure(), load.time_epoch()
+            truths = truths_of(group, before), truths_of(group, after)
+            if all(bound.holds(bound.off(*(truth[name] for truth in truths))) for name, bound in BOUNDS[group].items()):
                 break
-        yield tuple(
-            figure_of(case, name, sum(truth) / 2, _FIGURES[name][1](result, before)) for name, truth in truths.items()
-        )
+        truth = {name: (truths[0][name] + truths[1][name]) / 2 for name in BOUNDS[group]}
+        yield figures_of(load.case, truth, before, result)
 
 
-def figure_of(case: str, name: str, truth: float, measured: float) -> Figure:
-    return Figure(case=case, name=name, truth=(float(truth),), measured=(float(measured),))
+def truths_of(group: str, epoch: Epoch) -> dict[str, float]:
+    """Returns the figures of a group as they follow from an epoch by hand."""
+    return {name: _FIGURES[name][0](epoch) for name in BOUNDS[group]}
+
+
+def figures_of(case: str, truth: Mapping[str, float], epoch: Epoch, result: Result) -> Figures:
+    """Returns figures by hand with those of a result."""
+    return tuple(figure_of(case, name, of_epoch, _FIGURES[name][1](result, epoch)) for name, of_epoch in truth.items())
 
 
 def _bare(model: Any, device: str, rounds: int) -> list[Sample]:
@@ -109,11 +120,11 @@ def measure_load(data: Any, model: Any, device: str, bare: Any = None, *, rounds
     """Measures a loader and a model.
 
     Args:
-      bare: the same model without the layers that its loader put in front of it, where there are any.
+      bare: the same model without the layers that its loader put before it, where there are any.
     """
     alone = [] if bare is None else _bare(bare, device, rounds)
     subject, samples, _ = measure_samples(data, model, device=device, rounds=rounds, name="planted")
     if bare is not None:
-        # Before and behind the rest, so that a machine that gets slower meanwhile is in the mean of both.
+        # Before and after the rest, so that a machine that gets slower meanwhile is in the mean of both.
         samples += [*alone, *_bare(bare, device, rounds)]
     return summarise(subject, samples, typical_canary_ns=median([sample.canary_ns for sample in samples]))

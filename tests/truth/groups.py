@@ -1,20 +1,20 @@
-"""Measures loads of known cost as a user would, beside the same training timed by hand."""
+"""Measures loads of known cost as a user would, and times the same training by hand."""
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from unstall.benchmarks.truth import by_hand
-from unstall.benchmarks.truth.comparison import Epoch, Figures, compare, figure_of, measure_load
-from unstall.benchmarks.truth.loops import loop_cell
-from unstall.benchmarks.truth.on_gpu import gpu_cell, transfer
-from unstall.benchmarks.truth.plan import Plan
-from unstall.benchmarks.truth.planted import (
+from tests.truth import by_hand
+from tests.truth.bounds import GRIDS, GRIDS_ON_GPU, LOOPS, PLANTED, TIMES_MS
+from tests.truth.comparison import Epoch, Figures, Load, compare, measure_load
+from tests.truth.figures import Figure, figure_of, joined
+from tests.truth.loops import loop_cell
+from tests.truth.on_gpu import gpu_cell, transfer
+from tests.truth.planted import (
     IMAGES,
     Burner,
     Metronome,
@@ -25,8 +25,6 @@ from unstall.benchmarks.truth.planted import (
     a_model,
     on_one_core,
 )
-from unstall.benchmarks.truth.promises import GRIDS, GRIDS_ON_GPU, LOOPS, TIMES_MS, TRANSFER
-from unstall.benchmarks.truth.samples import Figure, Group
 from unstall.profiles.devices import parse_device
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.provenance import usable_cores
@@ -34,26 +32,10 @@ from unstall.profiles.results import Result
 from unstall.profiles.stages.tf_stages import tfdata_table
 
 _STEPS_TO_COUNT = (10, 30, 100, 300, 1000)
-# Of an epoch with a loader that works beside the model.
-_STEPS_BESIDE = 20
+# Of an epoch with a loader that works while the model trains.
+_CROWDED_STEPS = 20
 # An epoch lasts about so long, and so do the plain steps between two measurements.
 _EPOCH_S, _STEPS_S = 0.4, 0.25
-
-# Gets ready to measure a case; measures it once for each of the figures that are taken from what this returns.
-Case = Callable[[], Iterator[Figures]]
-
-
-def measure(plan: Plan) -> Generator[Group, None, None]:
-    """Measures the cases of each group, or a typical case of it several times; yields the group after each of them."""
-    repeats = plan.number("repeats")
-    for name in plan.asked.groups:
-        figures: dict[tuple[str, str], Figure] = {}
-        for case in (_TYPICAL[name],) if repeats > 1 else _GROUPS[name]:
-            for measured in itertools.islice(case(), repeats):
-                for figure in measured:
-                    key = figure.case, figure.name
-                    figures[key] = figures[key].followed_by(figure) if key in figures else figure
-                yield Group(name=name, figures=tuple(figures.values()))
 
 
 def _steps(step_ms: float) -> int:
@@ -63,8 +45,8 @@ def _steps(step_ms: float) -> int:
 # Loaders and models that sleep
 
 
-def grid_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
-    """Measures a loader and a model that sleep.
+def grid_cell(group: str, load_ms: float, step_ms: float) -> Load:
+    """A loader and a model that sleep.
 
     Args:
       group: "grid-cpu" or "grid-emulated", for a device whose step takes exactly `step_ms`; with "-ahead", the loader
@@ -85,7 +67,7 @@ def grid_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
         return Epoch(s=by_hand.epoch_s(by_hand_model, data), images=steps * IMAGES, parts_s={"compute": compute_s})
 
     case = f"load {load_ms:g} ms, step {step_ms:g} ms"
-    return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
+    return Load(case=case, time_epoch=time_epoch, measure=lambda: measure_load(data, model, device))
 
 
 def counting(steps: int) -> Figures:
@@ -98,8 +80,8 @@ def counting(steps: int) -> Figures:
     return (figure_of(f"{steps} steps", "images/sec", IMAGES / period_s, 1 / sample.s_per_image),)
 
 
-def edges(first_ms: float, end_ms: float) -> Iterator[Figures]:
-    """Measures epochs whose first batch and whose end take long, on an emulated device."""
+def edges(first_ms: float, end_ms: float) -> Load:
+    """Epochs whose first batch and whose end take long, on an emulated device."""
     steps, brief_steps, step_ms = 50, 5, 10.0
     first, end, load, step = (Sleeper(ms / 1e3) for ms in (first_ms, end_ms, 1.0, step_ms))
     data, brief = (a_loader(load, count, first=first, end=end) for count in (steps, brief_steps))
@@ -114,11 +96,11 @@ def edges(first_ms: float, end_ms: float) -> Iterator[Figures]:
 
     case = f"{first_ms:g} ms before the first batch, {end_ms:g} ms after the last"
     emulated = f"emulated:{IMAGES / step_ms * 1e3}"
-    return compare("edges", case, time_epoch, lambda: measure_load(data, a_model(), emulated))
+    return Load(case=case, time_epoch=time_epoch, measure=lambda: measure_load(data, a_model(), emulated))
 
 
-def augmentation() -> Iterator[Figures]:
-    """Measures a model with a layer in front that takes half as long as the model, on one core.
+def augmentation() -> Load:
+    """A model with a layer before it that takes half as long as the model, on one core.
 
     Between cores, threads that hand a step over to each other take a millisecond more in one second than in the next.
     """
@@ -139,26 +121,26 @@ def augmentation() -> Iterator[Figures]:
         return measure_load(data, model, "cpu", bare)
 
     case = f"load {load_ms:g} ms, layer {layer_ms:g} ms, step {step_ms:g} ms"
-    return compare("augmentation", case, time_epoch, measured)
+    return Load(case=case, time_epoch=time_epoch, measure=measured)
 
 
 # Loaders that take cores
 
 
-def interference() -> Iterator[Figures]:
-    """Measures a model that burns a core, beside a loader that burns the same core for longer than a step takes.
+def interference() -> Load:
+    """A model that burns a core, while a loader burns the same core for longer than a step takes.
 
-    On one core the system's scheduler gives half of the time to each, so that a step takes twice as long beside the
+    On one core the system's scheduler gives half of the time to each, so that a step takes twice as long next to the
     loader. With more cores than one, a step takes as long as the scheduler happens to spread the threads, and another
     time the next second: a model that burned both of two cores gave no truth by hand, and a real network even less.
     """
     step_s = 0.020
-    data = a_loader(Burner(1.5 * step_s), _STEPS_BESIDE, ahead=2)
+    data = a_loader(Burner(1.5 * step_s), _CROWDED_STEPS, ahead=2)
     return crowded("one core for both", a_model(Burner(step_s)), data, rounds=3)
 
 
-def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Iterator[Figures]:
-    """Measures a model whose steps take longer beside its loader, on one core.
+def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Load:
+    """A model whose steps take longer while its loader works, on one core.
 
     Args:
       data: takes longer for a batch than the model for a step, so that the loader works without a pause.
@@ -170,10 +152,10 @@ def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Ite
     def time_epoch() -> Epoch:
         # As many steps as in the windows: the scheduler of the system makes these two times vary most.
         alone_s = by_hand.step_s(model, ready, rounds * steps)
-        with by_hand.Beside(data):
-            beside_s = by_hand.step_s(model, ready, rounds * steps)
+        with by_hand.Reading(data):
+            crowded_s = by_hand.step_s(model, ready, rounds * steps)
         # During the last step the loader has nothing left to load.
-        parts_s = {"compute": steps * alone_s, "interference": (steps - 1) * (beside_s - alone_s)}
+        parts_s = {"compute": steps * alone_s, "interference": (steps - 1) * (crowded_s - alone_s)}
         epoch_s, loader_cpu_s = by_hand.epoch_s(model, data), by_hand.cpu_s(data)
         return Epoch(s=epoch_s, images=steps * IMAGES, parts_s=parts_s, loader_cpu_s=loader_cpu_s)
 
@@ -181,7 +163,7 @@ def crowded(case: str, model: Any, data: tf.data.Dataset, *, rounds: int) -> Ite
     def measured() -> Result:
         return measure_load(data, model, "cpu", rounds=rounds)
 
-    return compare("interference", case, time_epoch, measured)
+    return Load(case=case, time_epoch=time_epoch, measure=measured)
 
 
 # Stages
@@ -244,41 +226,61 @@ def _called(call: Callable[[], None], x: Any) -> Any:
     return tf.ensure_shape(tf.numpy_function(called, [x], tf.int64), x.shape)
 
 
-def _again(measure_case: Callable[..., Figures], *arguments: Any) -> Case:
-    """Returns a case that measures all anew each time."""
+# Measures a case; yields the figures of each repeat, without end.
+_Case = Callable[[], Iterator[Figures]]
+
+
+def _of_load(group: str, load: Callable[..., Load], *arguments: Any) -> _Case:
+    return lambda: compare(group, load(*arguments))
+
+
+def _again(measure_case: Callable[..., Figures], *arguments: Any) -> _Case:
+    """Returns a case that measures all again each time."""
     return lambda: (measure_case(*arguments) for _ in itertools.count())
 
 
-def _grids(measure_cell: Callable[..., Iterator[Figures]], groups: Iterable[str]) -> dict[str, tuple[Case, ...]]:
-    """Returns the cells of each group: a loader and a model that take each of `TIMES_MS`."""
-    cells = tuple(itertools.product(TIMES_MS, TIMES_MS))
-    return {group: tuple(functools.partial(measure_cell, group, *cell) for cell in cells) for group in groups}
+# How a cell of each grid is measured: a loader and a model that take two of `TIMES_MS`.
+_CELLS: dict[str, Callable[..., Load]] = {
+    **dict.fromkeys(GRIDS, grid_cell),
+    **dict.fromkeys(LOOPS, loop_cell),
+    **dict.fromkeys(GRIDS_ON_GPU, gpu_cell),
+}
+
+
+def _cell(group: str, *times_ms: float) -> _Case:
+    return _of_load(group, _CELLS[group], group, *times_ms)
 
 
 # The cases of each group, and the case that stands for the group where it is repeated.
-_GROUPS: dict[str, tuple[Case, ...]] = {
-    **_grids(grid_cell, GRIDS),
-    **_grids(loop_cell, LOOPS),
-    **_grids(gpu_cell, GRIDS_ON_GPU),
+CASES: dict[str, tuple[_Case, ...]] = {
+    **{group: tuple(_cell(group, *times) for times in itertools.product(TIMES_MS, TIMES_MS)) for group in _CELLS},
     "counting": tuple(_again(counting, steps) for steps in _STEPS_TO_COUNT),
-    "edges": tuple(functools.partial(edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
-    "augmentation": (augmentation,),
-    "interference": (interference,),
-    TRANSFER: (transfer,),
+    "edges": tuple(_of_load("edges", edges, *case) for case in ((200, 0), (0, 200), (150, 250))),
+    "augmentation": (_of_load("augmentation", augmentation),),
+    "interference": (_of_load("interference", interference),),
+    "transfer": (_of_load("transfer", transfer),),
     "stages": tuple(
         _again(stages, name, calls)
         for name, calls in (("sequential", None), ("4 calls", 4), ("AUTOTUNE", tf.data.AUTOTUNE))
     ),
 }
-_TYPICAL: dict[str, Case] = {
+TYPICAL: dict[str, _Case] = {
     # Where a loader ahead and a model keep one pace, each waits for whichever was late: of 10 ms, that is mostly noise.
-    **{group: functools.partial(grid_cell, group, *2 * [30.0 if "ahead" in group else 10.0]) for group in GRIDS},
-    **{group: functools.partial(loop_cell, group, 10.0, 10.0) for group in LOOPS},
-    **{group: functools.partial(gpu_cell, group, 30.0, 10.0) for group in GRIDS_ON_GPU},
+    **{group: _cell(group, *2 * [30.0 if "ahead" in group else 10.0]) for group in (*GRIDS, *LOOPS)},
+    **{group: _cell(group, 30.0, 10.0) for group in GRIDS_ON_GPU},
     "counting": _again(counting, 100),
-    "edges": functools.partial(edges, 150, 250),
-    "augmentation": augmentation,
-    "interference": interference,
-    TRANSFER: transfer,
+    "edges": _of_load("edges", edges, 150, 250),
     "stages": _again(stages, "sequential", None),
+    **{group: CASES[group][0] for group in ("augmentation", "interference", "transfer")},
 }
+assert set(CASES) == set(TYPICAL) == set(PLANTED)
+
+
+def repeated(group: str, repeats: int) -> list[Figure]:
+    """Measures the typical case of a group so many times."""
+    return joined(itertools.chain(*itertools.islice(TYPICAL[group](), repeats)))
+
+
+def once(group: str) -> list[Figure]:
+    """Measures each case of a group once."""
+    return [figure for case in CASES[group] for figure in next(case())]

@@ -105,7 +105,7 @@ def a_loader(
       steps: batches.
       ahead: batches that a thread loads before they are asked for.
       first: called before the first batch is loaded.
-      end: called behind the last batch, before the epoch ends.
+      end: called after the last batch, before the epoch ends.
       batch: what the pipeline yields; `a_batch()` unless given.
     """
 

@@ -1,19 +1,17 @@
-"""Measures loops of a script's own, whose batches and steps take known times, beside one clock around the same loop."""
+"""Measures loops of a script's own, whose batches and steps take known times, with one clock around the same loop."""
 
 from __future__ import annotations
 
 import gc
-import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from unstall.benchmarks.lab.options import UserError
-from unstall.benchmarks.truth.comparison import Epoch, Figures, compare
-from unstall.benchmarks.truth.planted import IMAGES, Sleeper, a_loader
-from unstall.benchmarks.truth.promises import LOOPS
+from tests.truth.bounds import LOOPS
+from tests.truth.comparison import Epoch, Load
+from tests.truth.planted import IMAGES, Sleeper, a_loader
 from unstall.profiles import clock
 from unstall.profiles.magic import run_watched
 from unstall.profiles.report.measurements import derive
@@ -31,7 +29,7 @@ class _Loop:
     Attributes:
       data: to be looped over again and again.
       step: trains on a batch.
-      finish: waits for what a device behind the host still computes.
+      finish: waits for what a device still computes asynchronously.
     """
 
     data: Any
@@ -45,16 +43,10 @@ class _Loop:
         self.finish()
 
 
-def loop_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
-    """Measures a loop whose loader and step sleep.
-
-    Raises:
-      UserError: if the library of the group is not installed.
-    """
+def loop_cell(group: str, load_ms: float, step_ms: float) -> Load:
+    """A loop whose loader and step sleep."""
     library = LOOPS[group]
-    if importlib.util.find_spec(library) is None:
-        raise UserError(f"--only {group} needs {library}, which is not installed.", exit_code=3)
-    # JAX computes beside the loader, so that the longer of the two sets the pace.
+    # JAX computes while the loader works, so that the longer of the two sets the pace.
     pace_ms = max(load_ms, step_ms) if library == "jax" else load_ms + step_ms
     steps = max(12, round(_EPOCH_S * 1e3 / pace_ms))
     step = Sleeper(step_ms / 1e3)
@@ -77,13 +69,12 @@ def loop_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
             compute_ns += clock.now_ns() - began_ns
         return Epoch(s=epoch_s, images=steps * IMAGES, parts_s={"compute": compute_ns / 1e9})
 
-    case = f"load {load_ms:g} ms, step {step_ms:g} ms"
-
     def epochs() -> None:
         for _ in range(WATCHED):
             loop.run()
 
-    return compare(group, case, time_epoch, lambda: watched(epochs))
+    case = f"load {load_ms:g} ms, step {step_ms:g} ms"
+    return Load(case=case, time_epoch=time_epoch, measure=lambda: watched(epochs))
 
 
 def watched(epochs: Callable[[], object]) -> Result:
@@ -113,7 +104,7 @@ def _torch(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
 
 
 def _jax(load: Sleeper, step: Sleeper, steps: int) -> _Loop:
-    """Returns a loop whose device sleeps, behind the host: each step needs what the step before has computed."""
+    """Returns a loop whose device sleeps asynchronously: each step needs what the step before has computed."""
     import jax
 
     def slept(value: Any) -> Any:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.profiles.gate import INCONCLUSIVE, PAIRS, SAME, THRESHOLD_RATIO, Paired, change, combine, plan, share_out
+from unstall.profiles.gate.decision import PAIRS, THRESHOLD_RATIO, change, combine, plan, share_out
+from unstall.profiles.gate.evidence import Paired
+from unstall.profiles.gate.verdicts import INCONCLUSIVE, SAME
 
 # Two measurements a pair.
 _MEASUREMENTS = 2 * PAIRS[-1]

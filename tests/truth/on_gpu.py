@@ -1,4 +1,4 @@
-"""Loads of known cost on a GPU, which computes behind the host: a grid of loaders and models, and batches on their way.
+"""Loads of known cost on a GPU, which computes asynchronously: a grid of loaders and models, and batches on their way.
 
 Works on Keras' TensorFlow and JAX backends.
 """
@@ -14,15 +14,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from unstall.benchmarks.lab.options import UserError
-from unstall.benchmarks.truth import by_hand
-from unstall.benchmarks.truth.comparison import Epoch, Figures, compare, measure_load
-from unstall.benchmarks.truth.loops import WATCHED, watched
-from unstall.benchmarks.truth.planted import IMAGES, SIDE, Sleeper, a_batch, a_loader, a_model
-from unstall.benchmarks.truth.promises import TRANSFER
+from tests.truth import by_hand
+from tests.truth.comparison import Epoch, Load, measure_load
+from tests.truth.loops import WATCHED, watched
+from tests.truth.planted import IMAGES, SIDE, Sleeper, a_batch, a_loader, a_model
 from unstall.profiles.measure.backends import device_here
+from unstall.profiles.results import Result
 
-# Seconds that an epoch lasts, about, and the plain steps that are timed beside it.
+# Seconds that an epoch lasts, about, and the plain steps that are timed with it.
 _EPOCH_S, _STEPS_S = 0.4, 0.25
 
 
@@ -96,21 +95,21 @@ def on_device(batch: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(keras.ops.convert_to_tensor(np.asarray(part)) for part in batch)
 
 
-def gpu_cell(group: str, load_ms: float, step_ms: float) -> Iterator[Figures]:
-    """Measures a loader that sleeps and a model that multiplies on a GPU, which computes behind the host.
+def gpu_cell(group: str, load_ms: float, step_ms: float) -> Load:
+    """A loader that sleeps and a model that multiplies on a GPU, which computes asynchronously.
 
     Args:
       group: "grid-gpu", as the main job measures; "watched-gpu", as a script is watched.
       step_ms: about what a step takes; by hand the step is timed.
     Raises:
-      UserError: if Keras can use no GPU here.
+      RuntimeError: if Keras can use no GPU here.
     """
-    _need_gpu(group)
-    return behind_host(group, f"load {load_ms:g} ms, step {step_ms:g} ms", load_ms, a_busy_model(step_ms / 1e3), "gpu")
+    _need_gpu()
+    return asynchronous(group, f"load {load_ms:g} ms, step {step_ms:g} ms", load_ms, a_busy_model(step_ms / 1e3), "gpu")
 
 
-def behind_host(group: str, case: str, load_ms: float, model: Any, device: str) -> Iterator[Figures]:
-    """Measures a loader that sleeps, and a model that computes on a device while the host loads."""
+def asynchronous(group: str, case: str, load_ms: float, model: Any, device: str) -> Load:
+    """A loader that sleeps, and a model that computes on a device while the host loads."""
     ready = itertools.repeat(on_device(a_batch()))
     step_s = by_hand.step_s(model, ready, 10)
     steps = max(12, round(_EPOCH_S / max(load_ms / 1e3, step_s)))
@@ -121,18 +120,21 @@ def behind_host(group: str, case: str, load_ms: float, model: Any, device: str) 
         compute_s = steps * by_hand.step_s(model, ready, max(5, round(_STEPS_S / step_s)))
         return Epoch(s=by_hand.epoch_s(model, data), images=steps * IMAGES, parts_s={"compute": compute_s})
 
-    if group == "grid-gpu":
-        return compare(group, case, time_epoch, lambda: measure_load(data, model, device))
-    return compare(group, case, time_epoch, lambda: watched(lambda: model.fit(data, epochs=WATCHED, verbose=0)))
+    def measure() -> Result:
+        if group == "grid-gpu":
+            return measure_load(data, model, device)
+        return watched(lambda: model.fit(data, epochs=WATCHED, verbose=0))
+
+    return Load(case=case, time_epoch=time_epoch, measure=measure)
 
 
-def transfer() -> Iterator[Figures]:
-    """Measures batches of 12 MB on their way to a GPU, on which a tiny model trains.
+def transfer() -> Load:
+    """Batches of 12 MB on their way to a GPU, on which a tiny model trains.
 
     Raises:
-      UserError: if Keras can use no GPU here.
+      RuntimeError: if Keras can use no GPU here.
     """
-    _need_gpu(TRANSFER)
+    _need_gpu()
     side = 64
     with tf.device("/CPU:0"):
         on_host = a_batch(256, side)
@@ -146,15 +148,15 @@ def _on_host(batch: tuple[tf.Tensor, ...]) -> Iterator[Any]:
     return itertools.repeat(parts)
 
 
-def _need_gpu(group: str) -> None:
+def _need_gpu() -> None:
     if device_here().kind != "gpu":
-        raise UserError(f"--only {group} needs a GPU that Keras can use, and there is none here.", exit_code=3)
+        raise RuntimeError("there is no GPU here that Keras can use")
 
 
 def carried(
     case: str, model: Any, device: str, data: tf.data.Dataset, batch: tuple[tf.Tensor, ...], host: Iterator[Any]
-) -> Iterator[Figures]:
-    """Measures a model whose steps take longer on batches that lie in the host's memory.
+) -> Load:
+    """A model whose steps take longer on batches that lie in the host's memory.
 
     Args:
       data: yields batches from the host's memory.
@@ -169,4 +171,4 @@ def carried(
         parts_s = {"compute": steps * resident_s, "transfer": steps * (host_s - resident_s)}
         return Epoch(s=by_hand.epoch_s(model, data), images=steps * images, parts_s=parts_s)
 
-    return compare(TRANSFER, case, time_epoch, lambda: measure_load(data, model, device))
+    return Load(case=case, time_epoch=time_epoch, measure=lambda: measure_load(data, model, device))

@@ -107,7 +107,7 @@ def cpu_s(data: Iterable[Any]) -> float:
     return (clock.own_cpu_ns() - began_ns) / 1e9
 
 
-class Beside:
+class Reading:
     """Reads a loader again and again in a thread, and drops its batches, until stopped."""
 
     def __init__(self, data: Iterable[Any]) -> None:
@@ -115,7 +115,7 @@ class Beside:
         self._go_on = True
         self._thread = threading.Thread(target=self._read, daemon=True)
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> Reading:
         self._thread.start()
         return self
 

@@ -1,1 +1,0 @@
-"""How far the figures of this project are off, against planted truth."""
