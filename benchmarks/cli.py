@@ -70,33 +70,6 @@ GROUPS = {
             "several trainers alongside one: what they gain, decode in vain, and wait for",
         ),
     },
-    "moving": {
-        "truth": ("benchmarks.truth.__main__:main", "how far our own figures are off, against planted truth"),
-        "scaling": (
-            "benchmarks.scaling.__main__:main",
-            "how loading grows with files, cores, batch size and image size",
-        ),
-        "peers": (
-            "benchmarks.peers.__main__:main",
-            "other libraries' loaders at the same work as ours, and decoding alone, in one run",
-        ),
-        "augmentation": (
-            "benchmarks.augmentation.__main__:main",
-            "what each augmentation costs, by library and place, with pictures",
-        ),
-        "scripts": (
-            "benchmarks.scripts.__main__:main",
-            "a folder of training scripts: what is said of each, and what following it gains",
-        ),
-        "scaleout": (
-            "benchmarks.scaleout.__main__:main",
-            "would workers on other hosts pay, how many, and where to cut the pipeline",
-        ),
-        "capacity": (
-            "benchmarks.capacity.__main__:main",
-            "hosts, cores, network, storage and caches for many accelerators, by a simulation",
-        ),
-    },
 }
 VERBS = {verb: said for verbs in GROUPS.values() for verb, said in verbs.items()}
 # Verbs of earlier versions, and what answers instead: the end of a sentence that begins with "unstall VERB is gone: ".

@@ -34,8 +34,7 @@ if unstall.HOME != PROJECT_ROOT:
 commands.program, commands.activation = lambda: "unstall", lambda: None  # whatever environment runs the tests
 forks.keep_inherited_garbage()  # tests of workers fork this process, which holds iterators of tests before them
 
-pytest_plugins = ["tests.claims", "tests.libraries", "tests.slices"]
-pytest_plugins = ["tests.claims", "tests.libraries", "tests.tables"]
+pytest_plugins = ["tests.claims", "tests.libraries", "tests.slices", "tests.tables"]
 
 PHOTOS = 40
 

@@ -67,9 +67,8 @@ def measure(
     """
     repeated = None
     # A function is imported before imports that take seconds, so that a missing function is refused at once.
-    if subject.kind in ("function", "own function"):
-        import_ = unstall.of_users if subject.kind == "function" else unstall.of_ours
-        loader, feed = None, import_(subject.text)
+    if subject.kind == "function":
+        loader, feed = None, unstall.of_users(subject.text)
         model = open_model(setting.model, classes=2) if setting.measure == "train" else None
     else:
         loader, model = _loader(subject, setting)

@@ -33,7 +33,7 @@ class Subject:
 
     Attributes:
       label: the subject's name for people.
-      kind: "variant", "toml", "function" (the user's), or "own function" (this project's).
+      kind: "variant", "toml", or "function" (the user's).
       text: the variant's name, the file's text, or "module:function".
       root: the folder whose code is measured.
       revision: whether only that folder's code may be measured; of the user's functions alone.

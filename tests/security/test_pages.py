@@ -250,8 +250,6 @@ def gate_report(text: str) -> str:
     return COMPARISONS.page(document, COMPARISONS.derive(document))
 
 
-
-
 PAGES = {
     "main": main_report,
     "sweep": sweep_report,

@@ -7,9 +7,7 @@ import types
 
 import pytest
 
-import unstall
 from tests.fakes import GateChildHere
-from tests.truth.gate_planted import slower_by_50
 from unstall.benchmarks.gate import processes
 from unstall.benchmarks.gate.processes import MeasureError, Setting, Subject, measure
 from unstall.benchmarks.lab.backend import Refused
@@ -102,27 +100,6 @@ def test_a_function_that_fails_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MeasureError, match="^fails: RuntimeError: no photos today$"):
         measure(a_function(tmp_path, "failing:fails"), SETTING, tmp_path / "log")
-
-
-@pytest.mark.parametrize(
-    "subject",
-    [planted_subject(part.loss) for part in GATE_PARTS.values()],
-    {side.label: side for ratio in RATIOS.values() for side in (ratio.a, ratio.b) if ":" in side.text}.values(),
-    ids=lambda subject: subject.label,
-)
-def test_what_the_gate_measures_of_this_project_is_there(subject):
-    assert subject.kind == "own function"
-    assert callable(unstall.of_ours(subject.text))
-
-
-def test_a_function_of_this_project_is_measured_though_a_users_may_have_the_same_name(
-    tmp_path, in_this_process, monkeypatch
-):
-    monkeypatch.setattr(processes, "WINDOWS", 1)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("unstall.benchmarks.gate.ratios.decode_alone", slower_by_50)
-    process = measure(RATIOS["cold-path-against-decode-ceiling"].a, SETTING, tmp_path / "log")
-    assert set(process.rates) == {"steady", "epoch"}
 
 
 def test_a_function_that_is_not_there_is_said_in_one_line(tmp_path, in_this_process, monkeypatch):
