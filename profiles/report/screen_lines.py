@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.screen import Line
-from unstall.profiles.results import bound_of
+from unstall.profiles.results.attribution import bound_of
 from unstall.profiles.results.evidence import Finding
 from unstall.profiles.results.parts import Parts
 from unstall.profiles.results.result import Result
