@@ -23,7 +23,7 @@ from unstall.benchmarks.evidence.augmentation.libraries import subjects_of
 from unstall.benchmarks.evidence.augmentation.plan import Plan, parser, read_plan
 from unstall.benchmarks.evidence.augmentation.view import view_of
 from unstall.benchmarks.evidence.run import Evidence, run_plan
-from unstall.benchmarks.lab.child import ChildDied, JobRefused
+from unstall.benchmarks.lab.child import Child, ChildDied, JobRefused
 from unstall.benchmarks.lab.options import UserError
 from unstall.pipeline.commands.terminal import Stopped
 
@@ -190,7 +190,32 @@ def test_the_command_starts_without_the_libraries():
     assert shown.stdout.strip() == "set()"
 
 
+class Kept(Child):
+    """A process that goes on when it is killed alone."""
+
+    def kill(self):
+        pass
+
+
+@pytest.fixture
+def few_children(monkeypatch):
+    """Has the process on all cores measure the memory too, instead of fresh ones, which take seconds to start.
+
+    So nothing that a run asserts may be about how much memory it is: that is in test_libraries.py.
+    """
+    kept = {}
+
+    def child(*arguments):
+        cores = arguments[-1]
+        if cores not in kept:
+            kept[cores] = Kept(*arguments)
+        return kept[cores]
+
+    monkeypatch.setattr(measure, "Child", child)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("few_children")
 def test_a_small_run_leaves_its_table(photos, tmp_path, capsys):
     out = tmp_path / "out"
     words = ["--data", str(photos), "--operations", "flip", "--libraries", "keras_generator,tf_ops"]
