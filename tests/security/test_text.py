@@ -239,8 +239,7 @@ NEEDED = {
 }
 MODULES = {
     **{verb: function for verb, (function, _) in VERBS.items()},
-    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker")},
-    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker", "plan", "faults")},
+    **{f"service {part}": VERBS["service"][0] for part in ("dispatcher", "worker", "plan")},
 }
 
 
