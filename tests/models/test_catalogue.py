@@ -183,6 +183,7 @@ def learning():
     return trained
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_network_learns_a_few_examples_by_heart(name, learning):
     history, _ = learning(name, 8)

@@ -89,6 +89,7 @@ def test_names_survive_a_file_and_being_saved_again_by_somebody_else(tmp_path):
         assert open_finished(str(tmp_path / name)).class_names == ODD
 
 
+@pytest.mark.long
 def test_a_script_that_imports_nothing_of_ours_predicts_from_uint8(tmp_path):
     finished = a_finished()
     images = photos(3, 20, 30, 3)

@@ -124,6 +124,7 @@ def test_what_is_significantly_below_is_not_above() -> None:
     assert significantly_above([]) == ()
 
 
+@pytest.mark.long
 def test_of_twenty_that_are_the_same_one_is_rarely_significant() -> None:
     # 5 % of families, whatever is in them; one by one it would be 40 %.
     rng = np.random.default_rng(3)

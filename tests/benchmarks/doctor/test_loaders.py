@@ -159,6 +159,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_without_the_skip_list_a_loader_ends_with_an_error_where_its_decoder_refuses_a_file(name, kind, tmp_path):
     source = from_folder(with_one_bad(tmp_path / "photos", kind))

@@ -135,6 +135,7 @@ def test_a_tfds_data_set_is_tested_with_its_own_split_where_it_has_one(source, m
         opened("tfds:mnist")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["generator", "py-dataset", "directory", "tf-data-composed", "tf-data-uint8"])
 def test_a_network_learns_pass_by_pass_from_any_loader(source, name):
     passes, seen = [], []

@@ -77,6 +77,7 @@ def test_a_worker_that_is_killed_ends_fit_with_its_name_and_the_signal(at):
     ) in message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [False, True], ids=["thread", "process"])
 def test_a_worker_that_hangs_ends_fit_with_its_calls(processes, monkeypatch):
     monkeypatch.setattr(workers, "_LEAVE_S", 0.2)

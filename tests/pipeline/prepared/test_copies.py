@@ -382,6 +382,7 @@ with build(config, from_folder(sys.argv[1])) as loader:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("builders", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_builders_at_once_end_with_one_whole_copy(builders, folder, tmp_path, monkeypatch, capsys):
     """This process is the first of them."""

@@ -526,6 +526,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_a_builder_that_is_killed_leaves_no_half_and_the_next_one_succeeds(greys, tmp_path):
     root = tmp_path / "copies"
     child = subprocess.Popen(

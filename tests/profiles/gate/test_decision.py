@@ -175,6 +175,7 @@ def test_without_a_coin_a_neighbour_with_a_rhythm_fires():
     assert fixed.ratio("regression") > 2 * ALARM_ERROR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", NOISE)
 def test_a_loss_of_the_threshold_is_seldom_called_same_and_never_improved(kind):
     rng = np.random.default_rng(7)
@@ -361,6 +362,7 @@ def test_a_check_against_what_was_recorded_keeps_its_error_too(kind):
     assert fired.mean() <= ALARM_ERROR
 
 
+@pytest.mark.long
 def test_a_check_against_copies_alone_keeps_its_error_too():
     """Without OpenCV and Keras no second anchor confirms a change: whole checks of two figures, nothing changed."""
     rng = np.random.default_rng(12)
@@ -397,6 +399,7 @@ def test_a_check_against_copies_alone_keeps_its_error_too():
 DOCS = PROJECT_ROOT / "docs" / "gate.md"
 
 
+@pytest.mark.long
 def test_the_docs_say_the_power_that_there_is():
     """The table that docs/gate.md shows, by row: spread, then the part of losses caught, and the pairs taken."""
     rows = re.findall(r"^\| (\d+)% \|((?: [\d.]+% \(\d+\) \|)+)$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
