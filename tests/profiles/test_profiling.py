@@ -70,6 +70,7 @@ def test_a_planted_loader_is_found_in_every_part_and_named_with_its_place() -> N
     assert "No other variant" not in text  # nothing was measured beside it
 
 
+@pytest.mark.long
 @tensorflow_only
 def test_it_is_saved_as_results_and_report(tmp_path: Path) -> None:
     found = profiled(images=30, rounds=1)

@@ -125,6 +125,7 @@ def test_a_session_that_cannot_be_made_says_why(tmp_path):
         child.ask("number", timeout_s=60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_child_that_does_not_answer_in_time_is_ended_with_its_worker(child, worker, stopped):
     if stopped:

@@ -69,6 +69,7 @@ def a_session(measured: session.Measured) -> tuple[Session, Job]:
     return one, job
 
 
+@pytest.mark.long
 @planted
 def test_a_planted_storage_is_found_as_waiting_for_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     data = OnStorage()
@@ -244,6 +245,7 @@ def test_the_main_job_has_a_cold_row_beside_each_warm_one_that_reads_files(photo
     assert list(out.glob("*.log")) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("one_iterator", [False, True])
 def test_a_job_is_measured_over_whole_epochs_with_one_iterator_or_with_several(
     one_iterator: bool, photos: Path

@@ -80,6 +80,7 @@ def advised(dataset, windows, budget_s=30.0):
     return trial
 
 
+@pytest.mark.long
 def test_a_change_is_measured(windows, briefly):
     trial = advised(plain(), windows)
     assert trial.contenders[0].name == AS_WRITTEN
@@ -89,6 +90,7 @@ def test_a_change_is_measured(windows, briefly):
         assert all(sample.epoch_images == sample.epochs * IMAGES for sample in contender.samples)
 
 
+@pytest.mark.long
 def test_a_long_epoch_is_measured_in_part(windows, briefly):
     trial = advised(plain(10**7), windows)
     samples = [sample for contender in trial.contenders for sample in contender.samples]

@@ -246,6 +246,7 @@ def burner() -> Iterator[Any]:
     process.join()
 
 
+@pytest.mark.long
 def test_a_process_that_burns_a_core_is_seen_and_its_memory_counted(burner: Any) -> None:
     # What the other cores do is somebody else's: at least one core's worth is busy while it burns.
     with Recorder(0.2) as recorder:

@@ -338,6 +338,7 @@ def test_several_steps_in_a_call_gain_at_least_what_is_predicted(record_property
     assert 1.2 < gain.ratio < 1.1 * measured
 
 
+@pytest.mark.long
 @tensorflow_only
 def test_steps_that_trace_are_counted_by_their_cause(watched: Profiler) -> None:
     by_xla = network(jit_compile=True)

@@ -31,6 +31,7 @@ def a_dataset() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((np.zeros((64, 4), np.float32), np.zeros(64, np.float32))).batch(8)
 
 
+@pytest.mark.long
 def test_two_fits_of_one_dataset_get_the_same_stages_and_other_data_get_their_own(watched: Profiler) -> None:
     data, other = a_dataset(), a_dataset().prefetch(1)
     a_model().fit(data, epochs=3, verbose=0)
@@ -63,6 +64,7 @@ def test_a_fit_on_a_backend_that_cannot_be_watched_is_named(
     assert "nothing measured, the steps of Keras' tensorflow backend cannot be watched." in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_interrupted_reading_keeps_what_was_read_before(
     watched: Profiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

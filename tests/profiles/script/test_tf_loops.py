@@ -201,6 +201,7 @@ def test_remedies_are_tried_on_the_data_of_a_loop_with_computing_in_the_place_of
     assert rates[0] / rates[1] == pytest.approx(2.0, rel=0.15)
 
 
+@pytest.mark.long
 @planted
 def test_a_step_behind_the_host_takes_its_time_beside_the_loading_of_the_next_batch() -> None:
     data, beside, after = waiting_data(), BehindTheHost(sleeping(0.02)), sleeping(0.02)

@@ -131,6 +131,7 @@ def sixteen_at_once(batches: int, load_ms: float) -> tf.data.Dataset:
     return as_written(tf.data.Dataset.range(batches).map(element, num_parallel_calls=16)).with_options(options)
 
 
+@pytest.mark.long
 @planted
 @pytest.mark.usefixtures("no_stages")
 @pytest.mark.parametrize(("batches", "waves", "steady"), [(24, 2, False), (52, 4, True)])

@@ -228,6 +228,7 @@ def cold(photos, tmp_path):
     return Material(source=from_folder(tmp_path / "photos"))
 
 
+@pytest.mark.long
 def test_parts_are_timed_in_rounds_on_all_cores_and_serve_nothing_to_check(cold, launcher):
     parts = [part for part in PARTS.values() if not part.gpu]
     run = PeerRun("cold", parts, cold, launcher, cores=2, workers=(1,))

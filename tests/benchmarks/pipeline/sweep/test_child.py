@@ -33,6 +33,7 @@ def source(photos: Path) -> ImageSource:
     return from_folder(photos)
 
 
+@pytest.mark.long
 def test_a_model_takes_another_size_and_another_precision_and_the_rest_stays(source: ImageSource) -> None:
     import keras
 
@@ -64,6 +65,7 @@ def test_a_precision_that_a_function_sets_itself_is_refused(
         session.open_model(place.opened, 4, place.model)
 
 
+@pytest.mark.long
 def test_an_execution_of_several_steps_trains_every_image_and_leaves_the_model_as_it_was(
     source: ImageSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
