@@ -55,9 +55,6 @@ def verdict_line(verdict: Verdict, who: str) -> Line:
     """Returns what limits the rate: the share of loading, and what it is made of."""
     result = verdict.result
     attribution = result.attribution
-    if is_short(result) and bound_of(result.first_batch_ratio) == "input":
-        text = f"at least {result.first_batch_ratio:.0%} of an epoch{who} is loading: the wait for its first batch."
-        return Line(label=_LABELS["input"], text=text)
     if is_short(result):
         flag = next(flag for flag in result.flags if flag.startswith("short"))
         return Line(label="NO VERDICT", text=f"{flag.partition(': ')[2]}.")
@@ -73,6 +70,14 @@ def verdict_line(verdict: Verdict, who: str) -> Line:
     if attribution.bound == "compute" or not parts:
         return Line(label=_LABELS[attribution.bound], text=f"{text}: the model sets the pace.")
     return Line(label=_LABELS[attribution.bound], text=f"{text}: {parts}.")
+
+
+def first_batch_line(result: Result) -> Line | None:
+    """Returns the verdict of epochs of too few steps for a rate that wait for their first batch; None of others."""
+    if not is_short(result) or bound_of(result.first_batch_ratio) != "input":
+        return None
+    text = f"at least {result.first_batch_ratio:.0%} of an epoch is loading: the wait for its first batch."
+    return Line(label=_LABELS["input"], text=text)
 
 
 def _least_line(verdict: Verdict, who: str) -> Line:

@@ -12,6 +12,7 @@ from unstall.profiles.report.screen import Bar, Line, Picture, Screen
 from unstall.profiles.report.screen_lines import (
     SIGNS,
     by_sign,
+    first_batch_line,
     is_fault,
     is_short,
     left_out_lines,
@@ -61,7 +62,7 @@ def script_screen(
         f"unstall: {name} on {subject.device.name}{cores}",
         f"{subject.label}: {subject.model}, batches of {subject.batch_size}{', ' if fed else ''}{fed}",
     )
-    lines = [verdict_line(main, "")]
+    lines = [first_batch_line(result) or verdict_line(main, "")]
     if result.model_images_per_sec is not None and not is_short(result):
         lines.append(
             Line(

@@ -261,7 +261,7 @@ def test_a_fit_that_waits_for_nothing_has_nothing_tried() -> None:
     held = SimpleNamespace(name=name, took_ns=1, epochs=3, opened=lambda needs: pytest.fail("its data are built again"))
     [last] = with_trial(document, held, budget_s=60.0, begins=lambda limit_s: pytest.fail("a trial begins"))
     [untried] = last.samples.trials[name].untried
-    assert re.fullmatch(r"loading is \d% of an epoch, and no data could make it much faster", untried.reason)
+    assert re.fullmatch(r"loading is at most \d% of an epoch, and no data could make it much faster", untried.reason)
     assert f"nothing tried: {untried.reason}" in trial_sentences(last.samples.trials[name])
 
 

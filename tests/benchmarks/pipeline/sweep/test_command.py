@@ -14,7 +14,7 @@ from tests import PROJECT_ROOT
 from tests.builders import write_quick_modules
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_sweep_measures_every_value_and_leaves_its_page(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--data", photos, "--model", "mynet:build", "--variants", "generator,directory", "--device", "cpu"]
