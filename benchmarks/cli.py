@@ -83,7 +83,7 @@ GONE: dict[str, str] = {
     "scaling": "unstall pipeline --sweep AXIS=VALUES measures it.",
     "scaleout": "unstall service plan answers it.",
     "capacity": "unstall service plan answers it, with --accelerators N for a fleet.",
-    "truth": "its proofs are tests; in a checkout: python -m pytest -m claims tests/truth",
+    "truth": "its proofs are tests: in a checkout, python -m pytest -m claims tests/truth.",
 }
 
 
