@@ -358,6 +358,7 @@ def case(name):
     return pytest.param(name, marks=pytest.mark.claims if full else ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [case(name) for name in CONFIGS])
 def test_a_script_gives_the_same_batches_epoch_by_epoch(name, few):
     config = CONFIGS[name]

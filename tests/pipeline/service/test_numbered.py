@@ -42,6 +42,7 @@ def test_composed_batches_are_those_of_python_batches(photos, long_epoch, monkey
     assert [len(labels) for _, _, labels in served] == [16, 16, 8, 16, 16, 8, 16, 16]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -135,6 +135,7 @@ def test_a_rate_that_is_no_rate_is_refused(rate):
         paired([{"epoch": 1.0}] * 2, [{"epoch": rate}, {"epoch": 1.0}])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "own_ratio",
     [0.0, pytest.param(0.5, marks=pytest.mark.claims), 1.0],

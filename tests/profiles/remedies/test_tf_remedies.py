@@ -118,6 +118,7 @@ def seen(built) -> list[int]:
     return sorted(int(image[0, 0, 0]) for images, _ in dataset_of(built) for image in images.numpy())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_remedy_serves_the_same_images(name):
     data, remedies = apart(name)
@@ -130,6 +131,7 @@ def test_every_remedy_serves_the_same_images(name):
             assert seen(data.built((one,), BATCHES)) == expected, one
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_remedy_keeps_what_it_claims(name):
     data, remedies = apart(name)
