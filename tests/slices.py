@@ -3,13 +3,15 @@
 A slice holds the tests whose last run is longest ago, as many as took less than so many seconds then. The record has
 the last run of each test; a test is written there as soon as it ends, so that a run that was stopped can be resumed:
 `--at COMMIT --only-new` leaves out what has run at that commit. A test that fails is repeated once. If it fails again
-with an AssertionError while the machine was disturbed, it is undecided: shown as skipped, with what disturbed it.
+with an AssertionError while the machine was disturbed, it is undecided: shown as skipped, with what disturbed it. What
+turns out to take longer than a slice is stopped, and is in no slice any more; and no test begins after that time.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import re
 import statistics
@@ -26,6 +28,8 @@ from unstall.profiles.clock import canary_ns
 from unstall.profiles.report.files import write_atomically
 
 UNDECIDED = "undecided"
+# How pytest-timeout says that a test was stopped; and what is said of a test that had no time left.
+_TIMEOUT, _LATE = "Timeout (>", "the time of the slice is over"
 # What a test without a record is taken to need, in seconds.
 UNKNOWN_S = 60.0
 # The machine is disturbed where other programs take more cores than this on average while a test runs, or where a loop
@@ -140,6 +144,7 @@ class Slices:
         self._record = read_record(self._path)
         self._disturbance = Disturbance()
         self._seconds: dict[str, float] = {}
+        self._began_s = time.monotonic()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -150,11 +155,18 @@ class Slices:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in order])
         items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
         for item in items:
+            if self._limit_s < math.inf:
+                item.add_marker(pytest.mark.timeout(self._limit_s), append=False)
             if item.get_closest_marker("flaky") is None:
                 item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
 
     def _has_run(self, test: str) -> bool:
         return test in self._record and self._record[test].commit == self._commit
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() - self._began_s > self._limit_s:
+            pytest.skip(_LATE)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -163,6 +175,9 @@ class Slices:
         if call.when == "setup":
             self._disturbance.begin()
         report = yield
+        if report.failed and call.excinfo is not None and _TIMEOUT in str(call.excinfo.value):
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), item.location[1] or 0, f"takes longer than {self._limit_s:g} s")
         failed = call.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(AssertionError)
         if failed and _is_last_try(item) and (how := self._disturbance.found()):
             report.outcome = "skipped"
@@ -172,12 +187,13 @@ class Slices:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         test = report.nodeid
         self._seconds[test] = self._seconds.get(test, 0.0) + report.duration
-        if report.outcome == "rerun" or not (report.when == "call" or report.failed or report.skipped):
+        late = isinstance(report.longrepr, tuple) and _LATE in report.longrepr[2]
+        if late or report.outcome == "rerun" or not (report.when == "call" or report.failed or report.skipped):
             return
         undecided = isinstance(report.longrepr, tuple) and UNDECIDED in report.longrepr[2]
         self._record[test] = Ran(
             outcome=UNDECIDED if undecided else report.outcome,
-            seconds=round(self._seconds[test], 1),
+            seconds=math.ceil(self._seconds[test] * 10) / 10,
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             commit=self._commit,
         )

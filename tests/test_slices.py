@@ -130,6 +130,43 @@ def test_a_failure_is_repeated_once_and_undecided_where_the_machine_was_disturbe
     assert run().returncode == pytest.ExitCode.NO_TESTS_COLLECTED  # all ran at this commit
 
 
+CASES_OF_A_MINUTE = """
+import time
+
+def test_one():
+    time.sleep(60)
+
+def test_other():
+    time.sleep(60)
+"""
+
+
+@pytest.mark.long
+def test_a_test_that_takes_longer_than_a_slice_is_stopped_and_in_none_any_more(tmp_path: Path):
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(found=None))
+    (tmp_path / "test_cases.py").write_text(CASES_OF_A_MINUTE)
+    both = ["test_cases.py::test_one", "test_cases.py::test_other"]
+    write_record(tmp_path / "record.json", {test: ran(1, 0.5) for test in both})
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *["-q", "-rs", "-p", "no:cacheprovider", "--slice", "2", "--record", "record.json", "--at", "abc", "."],
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert "takes longer than 2 s" in ended.stdout and "the time of the slice is over" in ended.stdout
+    found = read_record(tmp_path / "record.json")
+    [late] = [test for test in both if found[test] == ran(1, 0.5)]
+    assert choose(both, found, 2.0) == [late]
+
+
 def test_other_programs_and_a_slower_machine_disturb(monkeypatch: pytest.MonkeyPatch):
     moments = iter([slices._Cpu(0.0, 0.0, 0.0), slices._Cpu(10.0, 12.0, 11.0), slices._Cpu(20.0, 30.0, 20.0)])
     monkeypatch.setattr(slices._Cpu, "now", classmethod(lambda cls: next(moments)))
