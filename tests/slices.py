@@ -1,4 +1,4 @@
-"""Runs tests that take long a slice at a time: `pytest -m "slow or claims" --slice SECONDS --record FILE`.
+"""Runs tests that take long a slice at a time: `pytest -m "slow or claims" --slice=SECONDS --record=FILE`.
 
 A slice holds the tests whose last run is longest ago, as many as took less than so many seconds then. The record has
 the last run of each test; a test is written there as soon as it ends, so that a run that was stopped can be resumed:
