@@ -12,7 +12,6 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import os
 import re
 import statistics
 import sys
@@ -21,10 +20,11 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from unstall.profiles.clock import canary_ns
+from unstall.profiles.machine.others import Others
+from unstall.profiles.provenance import usable_cores
 from unstall.profiles.report.files import write_atomically
 
 UNDECIDED = "undecided"
@@ -99,12 +99,11 @@ class Disturbance:
         self.begin()
 
     def begin(self) -> None:
-        self._began = _Cpu.now()
+        self._others = Others()
 
     def found(self) -> str | None:
         """Returns how the machine was disturbed since `begin`; None if it was not."""
-        spent = _Cpu.now() - self._began
-        others = (spent.all_s - spent.own_s) / spent.wall_s if spent.wall_s else 0.0
+        others = (self._others.ratio() or 0.0) * usable_cores()
         now_ns = statistics.median(canary_ns() for _ in range(_CANARIES))
         self._quietest_ns = min(self._quietest_ns, now_ns)
         if others > MOST_OTHER_CORES:
@@ -112,24 +111,6 @@ class Disturbance:
         if now_ns > CANARY_RATIO * self._quietest_ns:
             return f"a loop of known length took {now_ns / self._quietest_ns:.2f} times as long as before"
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Cpu:
-    """Seconds of CPU time: of the whole machine, and of this process with its children that have ended."""
-
-    wall_s: float
-    all_s: float
-    own_s: float
-
-    @classmethod
-    def now(cls) -> _Cpu:
-        cpu, own = psutil.cpu_times(), os.times()
-        busy_s = sum(cpu) - cpu.idle - getattr(cpu, "iowait", 0.0) - getattr(cpu, "guest", 0.0)
-        return cls(time.monotonic(), busy_s, own.user + own.system + own.children_user + own.children_system)
-
-    def __sub__(self, before: _Cpu) -> _Cpu:
-        return _Cpu(self.wall_s - before.wall_s, self.all_s - before.all_s, self.own_s - before.own_s)
 
 
 class Slices:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -167,24 +168,29 @@ def test_a_test_that_takes_longer_than_a_slice_is_stopped_and_in_none_any_more(t
     assert choose(both, found, 2.0) == [late]
 
 
-def test_other_programs_and_a_slower_machine_disturb(monkeypatch: pytest.MonkeyPatch):
-    moments = iter([slices._Cpu(0.0, 0.0, 0.0), slices._Cpu(10.0, 12.0, 11.0), slices._Cpu(20.0, 30.0, 20.0)])
-    monkeypatch.setattr(slices._Cpu, "now", classmethod(lambda cls: next(moments)))
-    canary = {"ns": 100}
-    monkeypatch.setattr(slices, "canary_ns", lambda: canary["ns"])
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A machine of two cores: the part of their time that others take, and how long a loop of known length takes."""
+    machine = SimpleNamespace(others=0.0, canary_ns=100)
+    monkeypatch.setattr(slices, "Others", lambda: SimpleNamespace(ratio=lambda: machine.others))
+    monkeypatch.setattr(slices, "usable_cores", lambda: 2.0)
+    monkeypatch.setattr(slices, "canary_ns", lambda: machine.canary_ns)
+    return machine
+
+
+def test_other_programs_disturb(machine: SimpleNamespace):
     disturbance = slices.Disturbance()
+    machine.others = 0.05
     assert disturbance.found() is None
+    machine.others = 0.25
     assert disturbance.found() == "other programs took 0.50 cores"
 
 
-def test_a_slower_machine_disturbs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(slices._Cpu, "now", classmethod(lambda cls: slices._Cpu(0.0, 0.0, 0.0)))
-    canary = {"ns": 100}
-    monkeypatch.setattr(slices, "canary_ns", lambda: canary["ns"])
+def test_a_slower_machine_disturbs(machine: SimpleNamespace):
     disturbance = slices.Disturbance()
-    canary["ns"] = 119
+    machine.canary_ns = 119
     assert disturbance.found() is None
-    canary["ns"] = 130
+    machine.canary_ns = 130
     assert disturbance.found() == "a loop of known length took 1.30 times as long as before"
 
 

@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="AXIS=VALUE,...",
-        help=f"the rate by a setting instead, beside what is expected: {', '.join(AXES)}; may be repeated",
+        help=f"the rate by a setting instead, next to what is expected: {', '.join(AXES)}; may be repeated",
     )
     add("--list", action="store_true", help="lists variants, models and devices, and ends")
     add_result_options(arguments)

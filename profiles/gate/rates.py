@@ -116,9 +116,6 @@ def no_slower(
     if otherwise is not None:
         return otherwise
     invariants = _invariants(opened)
-    changed = judge_invariants(baseline, invariants)
-    if changed is not None:
-        return replace(changed, note=structure_note(baseline, invariants))
     rounds = []
 
     def decide(look: Look, last: bool) -> Decision | None:
@@ -126,7 +123,8 @@ def no_slower(
             rounds.append(_round(opened, beside))
         return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
 
-    return replace(first_decision(looks(), decide), note=structure_note(baseline, invariants))
+    decision = judge_invariants(baseline, invariants) or first_decision(looks(), decide)
+    return replace(decision, note=structure_note(baseline, invariants))
 
 
 def _invariants(feed: Feed) -> Invariants:

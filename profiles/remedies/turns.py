@@ -157,11 +157,12 @@ class Turns:
         yield from self._rounds([AS_WRITTEN, *alone], self._until(_ALONE_RATIO))
         best = gains_of(self.trial()).chosen
         joined = [AS_WRITTEN, *([best.name] if best else [])]
-        for names in [names for names in self._together() if self._data.fits(names)]:
-            if self._affords_together(names, joined):
-                self._say(f"{' + '.join(names)}: building, comparing, first epochs")
+        for names in self._together():
+            if self._data.fits(names) and self._affords_together(names, joined):
+                name = " + ".join(names)
+                self._say(f"{name}: building, comparing, first epochs")
                 self._enter(names)
-                joined += [name for name in self._contenders if name == " + ".join(names)]
+                joined += [name] if name in self._contenders else []
         if len(joined) > 1 + (best is not None):
             yield from self._rounds(joined, self._until(_CHOSEN_RATIO))
         if gains_of(self.trial()).chosen is None:
@@ -236,11 +237,11 @@ class Turns:
         self._drop_for_budget(names, takes, for_all_s)
         return False
 
-    def _affords_together(self, names: tuple[str, ...], beside: Sequence[str]) -> bool:
+    def _affords_together(self, names: tuple[str, ...], others: Sequence[str]) -> bool:
         """Whether rounds of remedies together, along with others, fit into what is left of the budget."""
         epoch_s = min(self._epoch_s[name] for name in names)
         more_s = self._warm_ups(names, epoch_s) * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
-        needed_s = self._gone_s() + more_s + self._rounds_s(beside)
+        needed_s = self._gone_s() + more_s + self._rounds_s(others)
         if needed_s <= self._until(_CHOSEN_RATIO):
             return True
         self._drop_for_budget(names, f"take {epoch_s:.1f} s with one of them", needed_s / _CHOSEN_RATIO)

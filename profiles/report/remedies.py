@@ -12,6 +12,7 @@ from rich.text import Text
 from unstall.profiles.remedies import (
     EQUAL_RATIO,
     Gain,
+    Gains,
     Trial,
     as_written_s_per_image,
     beyond_trial,
@@ -69,9 +70,9 @@ def _whole_texts(gain: Gain) -> tuple[str, str]:
     return f" over the script's {epochs}", f"; {gain.best[0]:.2f}x in a long training"
 
 
-def longer_line(trial: Trial, words: str | None) -> Line | None:
+def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
     """Returns what a long training gains more with than with what is chosen for the epochs of the script."""
-    gain = gains_of(trial).for_long
+    gain = gains.for_long
     if gain is None:
         return None
     ratio, interval = gain.best
@@ -83,15 +84,13 @@ def longer_line(trial: Trial, words: str | None) -> Line | None:
     )
 
 
-def tried_lines(trial: Trial) -> tuple[Line, ...]:
+def tried_lines(trial: Trial, gains: Gains) -> tuple[Line, ...]:
     """Returns what was tried apart from the chosen remedies, with its gain, and what was not tried, with the reason."""
-    gains = gains_of(trial)
-    chosen = gains.chosen
-    others = sorted((gain for gain in gains.all[1:] if gain is not chosen), key=lambda gain: -gain.best[0])
+    others = sorted((gain for gain in gains.all[1:] if gain is not gains.chosen), key=lambda gain: -gain.best[0])
     lines = []
     if others:
         told = ", ".join(f"{gain.name} {gain.best[0]:.2f}x ({range_text(gain.best[1])})" for gain in others)
-        why = "" if chosen is not None else f": none is shown to gain {100 * EQUAL_RATIO:g}% or more"
+        why = "" if gains.chosen is not None else f": none is shown to gain {100 * EQUAL_RATIO:g}% or more"
         lines.append(Line(label="TRIED", text=f"{told}{why}."))
     reasons: dict[str, list[str]] = {}
     for one in trial.untried:

@@ -128,31 +128,25 @@ def _of_fit(finding: Finding) -> bool:
 
 def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
     """Returns the remedy that helped with its code, what else was tried, and what to do next."""
-    chosen = None if trial is None else gains_of(trial).chosen
-    tried = () if trial is None else tried_lines(trial)
-    longer = None if trial is None else longer_line(trial, words)
-    tried = tried if longer is None else (longer, *tried)
-    if trial is not None and chosen is not None:
-        faster = faster_line(trial, chosen)
-        if words is None:
-            return (faster, *tried)
-        names = ",".join(chosen.contender.remedies)
-        return (
-            faster,
-            *tried,
-            Line(
-                label="NEXT",
-                text="edit these lines, or see first what they bring:",
-                code=(f"unstall profile --apply={names} {words}",),
-            ),
-        )
-    return (*tried, *_what_may_help(verdict, trial, words))
+    if trial is None:
+        return _what_may_help(verdict, Trial(), words)
+    gains = gains_of(trial)
+    longer = longer_line(trial, gains, words)
+    tried = (*([] if longer is None else [longer]), *tried_lines(trial, gains))
+    if gains.chosen is None:
+        return (*tried, *_what_may_help(verdict, trial, words))
+    faster = faster_line(trial, gains.chosen)
+    if words is None:
+        return (faster, *tried)
+    names = ",".join(gains.chosen.contender.remedies)
+    code = f"unstall profile --apply={names} {words}"
+    return (faster, *tried, Line(label="NEXT", text="edit these lines, or see first what they bring:", code=(code,)))
 
 
-def _what_may_help(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
+def _what_may_help(verdict: Verdict, trial: Trial, words: str | None) -> tuple[Line, ...]:
     """Returns what to do where no remedy was found."""
     result = verdict.result
-    budget_s = max((one.budget_s or 0 for one in trial.untried), default=0) if trial is not None else 0
+    budget_s = max((one.budget_s or 0 for one in trial.untried), default=0)
     if budget_s and words is not None:
         code = f"unstall profile --budget {budget_s} {words}"
         return (Line(label="NEXT", text="give the remedies that were not tried their time:", code=(code,)),)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.growth.places import AXES, FIGURES
 from unstall.benchmarks.pipeline.sweep.findings import EXPECTATIONS as OF_RATES
-from unstall.benchmarks.pipeline.sweep.findings import TOLERANCE_RATIO, fit
+from unstall.benchmarks.pipeline.sweep.findings import TOLERANCE_RATIO, Expectation, fit
 from unstall.profiles.statistics import median, t_interval
 
 # In addition to the tolerance, the end may be this far from what is expected, in the figure's unit. An epoch takes at
@@ -32,28 +32,9 @@ FLAT_MEMORY_FILES = 100_000
 MOST_BYTES_A_FILE = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
-    """What a figure should do along an axis. A rate may do better and rise; all other figures may do better and fall.
-
-    Attributes:
-      power: the figure grows with this power of the value: 0 is flat, 1 in proportion, -2 falls as the pixels grow.
-      decode: the expectation is only for variants with this `decode` setting; None for all variants.
-    """
-
-    axis: str
-    figure: str
-    should: str
-    power: float = 0.0
-    decode: str | None = None
-
-
+# Of the keys of `FIGURES`. A rate may do better and rise; all other figures may do better and fall.
 EXPECTATIONS: tuple[Expectation, ...] = (
-    *(
-        Expectation(axis=rate.axis, figure="images_per_sec", should=rate.should, power=rate.power, decode=rate.decode)
-        for rate in OF_RATES
-        if rate.figure == "loader" and rate.axis in AXES
-    ),
+    *(replace(rate, figure="images_per_sec") for rate in OF_RATES if rate.figure == "loader" and rate.axis in AXES),
     # A step reads, decodes and draws one batch, however long the list is.
     Expectation(axis="files", figure="images_per_sec", should="should not fall"),
     # Nothing of a first batch needs the rest of the list; a loader that shuffles or draws all of it first pays here.

@@ -68,7 +68,7 @@ BOUNDS: Mapping[str, Mapping[str, Bound]] = {
     "intervals": {"coverage, %": Bound(most=2.0, in_points=True)},
     # How many comparisons of equal code the gate calls a regression.
     "alarms": {"false alarms, %": Bound(most=100 * ALARM_ERROR, in_points=True)},
-    # Generated photos against real ones. Source: the issue that asked for generated photos.
+    # Generated photos against real ones: what stands in for a user's photos must load as they do.
     "photos": dict.fromkeys(("mean bytes", "mean pixels", "bits per pixel", *DECODERS), _COST),
 }
 

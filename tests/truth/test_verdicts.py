@@ -24,7 +24,7 @@ from unstall.profiles.provenance import usable_cores
 from unstall.profiles.results.attribution import bound_of
 from unstall.profiles.statistics import geometric_mean
 
-# Of 40 verdicts: confident and wrong at most, confident and right at least. Source: issue 16 of this project.
+# Of 40 verdicts: confident and wrong at most, confident and right at least. Source: the design of this project.
 MOST_WRONG_RATIO = 2 / 40
 LEAST_RIGHT_RATIO = {"quiet": 36 / 40, "next to a neighbour": 20 / 40}
 _TRUTH_ROUNDS, _PRODUCTS = 7, 20

@@ -1,1 +1,1 @@
-"""`unstall pipeline --sweep`: how the rate of training changes with one setting, beside what is expected."""
+"""`unstall pipeline --sweep`: how the rate of training changes with one setting, next to what is expected."""

@@ -90,7 +90,7 @@ def _values_text(asked: Asked, axis: str) -> str:
 
 
 def _picture(curves: Sequence[Curve]) -> Picture:
-    """Returns a bar for each variant and value, as long as the rate that is judged, beside what is expected of it."""
+    """Returns a bar for each variant and value, as long as the rate that is judged, next to what is expected of it."""
     shown = _JUDGED.get(curves[0].axis, "train")
     expects = any(curve.expected(shown) for curve in curves)
     return Picture(

@@ -141,10 +141,11 @@ def test_what_makes_the_epochs_of_the_script_fastest_is_chosen(epochs, steady, c
 def test_the_gain_that_is_promised_is_that_of_the_script():
     gains = gains_of(of_a_script(3, **ALL))
     assert gains.chosen.in_script[0] == pytest.approx(3 / (1 / 18 + 2 / 280))
-    longer = longer_line(of_a_script(3, pool=1_800.0, cache=28_000.0), "train.py")
+    trial = of_a_script(3, pool=1_800.0, cache=28_000.0)
+    longer = longer_line(trial, gains_of(trial), "train.py")
     assert longer.text == "in a long training, 280.00x (280.00 to 280.00) with cache:"
     assert longer.code == ("unstall profile --apply=cache train.py",)
-    assert longer_line(of_a_script(3, **ALL), "train.py") is None
+    assert longer_line(of_a_script(3, **ALL), gains, "train.py") is None
 
 
 def test_what_a_contender_does_to_the_data_is_the_most_that_its_remedies_do():
