@@ -57,11 +57,15 @@ def annotate(data: Any) -> tuple[AnnotatedFunction, ...]:
 
     _read(data, timed, LINES_S)
     stats = profiler.get_stats()
+    # Not every version of line_profiler names the class of a method.
+    codes = [function.__code__ for function in functions]
+    names = {(code.co_filename, code.co_firstlineno): code.co_qualname for code in codes}
     annotated = []
     for (path, first, name), timings in stats.timings.items():
         total_us = sum(time for _, _, time in timings) * stats.unit * 1e6
         if total_us:
-            annotated.append(_annotated(path, first, name, timings, stats.unit * 1e6, total_us))
+            shown = names.get((path, first), name)
+            annotated.append(_annotated(path, first, shown, timings, stats.unit * 1e6, total_us))
     return tuple(sorted(annotated, key=lambda function: -function.total_us))
 
 
