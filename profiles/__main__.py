@@ -3,7 +3,7 @@
 Afterwards remedies are tried on the script's own data and model. Over 400 lines: the options of the command, and what
 happens from the first import of the script to the last line of the report, are read together.
 
-unstall profile [--budget S | --no-trial] [--max-steps N] [--lines] [--out DIR] train.py ARGS
+unstall profile [--budget S | --no-trial] [--max-steps N] [--epochs N] [--lines] [--out DIR] train.py ARGS
 unstall profile --apply=NAME,...|RESULTS [--write fix.diff] train.py ARGS
 """
 
@@ -32,7 +32,9 @@ from unstall.profiles.script.run import after_import, run_script
 
 if TYPE_CHECKING:
     from unstall.profiles.report.measurements import MeasurementDocument
-    from unstall.profiles.script.applying import Applied
+    from unstall.profiles.report.screen import Line
+    from unstall.profiles.results.verdict import Verdict
+    from unstall.profiles.script.applying import Applied, Wanted
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.script.profiler import Profiler
     from unstall.profiles.text import Terminal
@@ -70,8 +72,8 @@ def _prepared(words: list[str]) -> _Run | int:
         script = Path(arguments.script)
         wants = wanted(arguments.apply, script.name)
         if arguments.write:
-            return _Run(arguments, out, edit=edited_source(wants, script))
-        return _Run(arguments, out, applied=Applied(wants))
+            return _Run(arguments, out, wants=wants, edit=edited_source(wants, script))
+        return _Run(arguments, out, wants=wants, applied=Applied(wants))
     except ValueError as error:
         _say(str(error))
         return 2
@@ -97,6 +99,7 @@ class _Run:
         arguments: argparse.Namespace,
         out: Path,
         *,
+        wants: Sequence[Wanted] = (),
         applied: Applied | None = None,
         edit: tuple[str, str] | None = None,
     ) -> None:
@@ -106,6 +109,7 @@ class _Run:
         self._out = out
         self._guard: Guard | None = None
         self._applied = applied
+        self._wants = wants
         self._edit = edit  # the text that is run in the place of the script, and the diff that makes it
         self._write_to = Path(arguments.write or ".").absolute()
         self._script = Path(arguments.script).absolute()  # the script may go to another folder
@@ -146,7 +150,8 @@ class _Run:
             if warning := warning_for(sys.modules["keras"], os.environ):
                 _say(warning)
             profiler = Profiler(
-                ceilings=not self._arguments.no_ceilings,
+                # A run with remedies is compared with one without: that the script sees no more of us than these.
+                ceilings=not self._arguments.no_ceilings and self._applied is None,
                 max_steps=self._arguments.max_steps,
                 tries=self.tries,
                 applies=self._applied,
@@ -216,22 +221,49 @@ class _Run:
             write(self._out, document, KIND, KIND.derive(document))
         console = Terminal(stderr=True)
         verdicts = KIND.derive(document)
+        words = shlex.join([self._arguments.script, *self._arguments.arguments])
+        (first,) = screens_of(document, verdicts, words)
         if self._arguments.details:
             KIND.print(console, document, verdicts)
         else:
-            for screen in screens_of(document, verdicts):
-                print_findings(console, screen)
+            print_findings(console, first)
         if ended_well and not self.blocked:
             document = self._try(document, console, watchers, code)
-        if not self._arguments.details and self._applied is None:
-            words = shlex.join([self._arguments.script, *self._arguments.arguments])
-            for screen in screens_of(document, verdicts, words):
-                print_lines(console, screen.next)
+        if not self._arguments.details:
+            (last,) = screens_of(document, verdicts, words)
+            if last.verdict != first.verdict:  # the trial has decided
+                print_lines(console, last.verdict)
+            if self._edit is None:
+                print_lines(console, last.next)
+        if self._wants:
+            print_lines(console, self._brought(document, verdicts, words))
         github.annotate_script(console, verdicts, self._arguments.script)
         github.tell(console, document, KIND, verdicts)
         print_more(console, self._out)
         if self._edit is not None:
             self._write_diff(self._edit[1], ended_well and code == 0)
+
+    def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict], words: str) -> list[Line]:
+        """Returns what the remedies in place brought where the trial does not tell, and how they get into the file."""
+        from unstall.profiles.report.remedies import before_and_after
+        from unstall.profiles.report.screen import Line
+
+        applied = next((trial for trial in document.samples.trials.values() if trial.applied), None)
+        if applied is not None and len(applied.contenders) > 1:
+            if applied.edits_of(applied.contenders[-1]) and applied.digest is not None:
+                out = shlex.quote(os.path.relpath(self._out))
+                code = f"unstall profile --apply={out} --write fix.diff {words}"
+                return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
+            return []
+        lines: list[Line] = []
+        for want in self._wants:
+            at = [verdict.result for verdict in verdicts if f"({want.place})" in verdict.result.subject.variant]
+            # With the edits in the text, the call may stand in another line.
+            results = at or ([verdicts[0].result] if len(verdicts) == 1 else [])
+            if want.rates and results:
+                rates = tuple(results[0].by_round().values())
+                lines += before_and_after(want.names, want.rates, rates, results[0].subject.unit)
+        return lines
 
     def _why_nothing(self, imported: bool) -> str:
         """Says why nothing was measured, and what to do.
@@ -277,6 +309,7 @@ class _Run:
             held,
             budget_s=self._arguments.budget,
             digest=self._digest(),
+            epochs=self._arguments.epochs,
             only=only,
             begins=begins,
             progress=TrialProgress(console, held.name, self._arguments.budget),
@@ -285,7 +318,7 @@ class _Run:
         if self._guard is not None:
             self._guard.release()
         write(self._out, last, KIND, verdicts)
-        if held.name in last.samples.trials and (self._arguments.details or self._applied is not None):
+        if held.name in last.samples.trials and self._arguments.details:
             words = shlex.join([self._arguments.script, *self._arguments.arguments])
             print_trial(console, held.name, last.samples.trials[held.name], words)
         return last
@@ -355,6 +388,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help=f"how many seconds trying remedies may take, once the script has ended [{BUDGET_S:g}]",
     )
+    parser.add_argument(
+        "--epochs",
+        type=int,
+        metavar="N",
+        help="for how many epochs the script trains in earnest: remedies are chosen by what they gain over so many "
+        "[as many as it makes]",
+    )
     parser.add_argument("--no-trial", action="store_true", help="try no remedies")
     parser.add_argument(
         "--apply",
@@ -393,7 +433,7 @@ def _names_results(text: str | None) -> bool:
 def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
     """Returns why the command cannot run with these arguments, in one line; None if it can."""
     script = Path(arguments.script)
-    for name in ("max_steps", "files_per_sample"):
+    for name in ("max_steps", "epochs", "files_per_sample"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             return f"--{name.replace('_', '-')} must be at least 1. Received: {value}."

@@ -178,7 +178,7 @@ class _HeldData:
     arguments: Mapping[str, Any]
     windows: Windows
     took_ns: int = 0
-    epochs: int = 0
+    epochs: int | None = None
     data: Any = None
 
     @contextmanager

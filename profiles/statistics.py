@@ -48,6 +48,12 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
+def geometric_interval(values: Sequence[float]) -> Interval | None:
+    """Returns the 95 % interval of the geometric mean; None for fewer values than `LEAST_ROUNDS`."""
+    interval = t_interval(list(map(math.log, values)))
+    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+
+
 def spread_ratio(values: Sequence[float]) -> float | None:
     """Returns the relative standard deviation of the values of rounds; None for fewer than `LEAST_ROUNDS`."""
     return float(np.std(np.log(values), ddof=1)) if len(values) >= LEAST_ROUNDS else None

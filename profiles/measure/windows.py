@@ -221,7 +221,7 @@ class Windows:
             )
         self.model = model
         self.device = device
-        self._class_weight = class_weight
+        self.class_weight = class_weight
         self._backend = backend_of(model, device)
         # The model's own train function, as the first `fit` makes it.
         self._real: Callable[..., Any] | None = None
@@ -324,7 +324,7 @@ class Windows:
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*ran out of data")
-            self._call_fit(train_function, data, epochs=1, steps_per_epoch=steps, class_weight=self._class_weight)
+            self._call_fit(train_function, data, epochs=1, steps_per_epoch=steps, class_weight=self.class_weight)
 
     def steps_of(self, data: Any) -> int:
         """Returns the steps of an epoch of data that was measured, over a whole epoch, before."""
@@ -400,7 +400,7 @@ class Windows:
         if isinstance(data, FitData):
             arguments |= data.arguments
         sample = self._fit(
-            timer, train_function, window, epochs=window.epochs, class_weight=self._class_weight, **arguments
+            timer, train_function, window, epochs=window.epochs, class_weight=self.class_weight, **arguments
         )
         self._steps[id(data)] = (data, len(timer.epochs[-1].steps))
         return sample

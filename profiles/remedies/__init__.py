@@ -11,6 +11,7 @@ from unstall.profiles.remedies.gains import (
     gains_of,
     is_a_gain,
     is_unlike,
+    loading_of,
 )
 from unstall.profiles.remedies.remedy import AS_WRITTEN, NEEDS, Edit, Need, Remedy, Untried
 from unstall.profiles.remedies.room import Room, room_here
@@ -39,6 +40,7 @@ __all__ = [
     "gains_of",
     "is_a_gain",
     "is_unlike",
+    "loading_of",
     "name_from_here",
     "room_here",
     "source_of",

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from unstall.profiles.measure.batches import by_hand
 from unstall.profiles.remedies.equality import Comparison, Readings
 from unstall.profiles.remedies.remedy import Remedy, Untried
 
 # As many batches as the epoch has, also where it has no end.
 WHOLE = math.inf
+# So many batches are kept in memory, to train on in turns with the data.
+_KEPT_BATCHES = 4
 
 
 class Failed(Exception):
     """Data cannot be built or read; the message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory:
+    """Batches in memory, which a loader that costs nothing would give again and again: an epoch has `steps` of them."""
+
+    batches: Sequence[Any]
+    steps: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(itertools.cycle(self.batches), self.steps)
 
 
 class Data(ABC):
@@ -71,6 +87,19 @@ class Data(ABC):
         Raises:
           Failed: if the data cannot be built so.
         """
+
+    def in_memory(self, batches: int) -> InMemory:
+        """Returns the first batches as written, kept in memory, for epochs of so many.
+
+        Raises:
+          Failed: if the data cannot be built.
+        """
+        kept = list(itertools.islice(self._by_hand(self.built((), _KEPT_BATCHES)), _KEPT_BATCHES))
+        return InMemory(batches=kept, steps=batches)
+
+    def _by_hand(self, data: Any) -> Iterator[Any]:
+        """Returns the batches of one epoch of what `built` returned, in the structure that a step gets of them."""
+        return by_hand(data)
 
     def whole(self, names: Sequence[str]) -> Any:
         """Returns the data of whole epochs with these remedies, to be used in the place of the user's."""

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 
 from unstall.profiles.measure.ahead import ramp_of
-from unstall.profiles.measure.batches import FitData, is_fit_data
+from unstall.profiles.measure.batches import FitData, is_fit_data, weighed
 from unstall.profiles.measure.windows import Windows
-from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.data import Failed, InMemory
 from unstall.profiles.remedies.edits import TooInvolved, call_at, source_of
 from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from unstall.profiles.remedies.loop_data import MADE_ANEW, is_loop_data, loop_data
@@ -35,6 +35,7 @@ def data_of(
     room: Room | None = None,
     anew: bool = False,
     repeats: bool = True,
+    only: Sequence[str] = (),
 ) -> Any:
     """Returns what a `fit` was given, so that it can be built again.
 
@@ -45,6 +46,7 @@ def data_of(
       pool_calls, epoch_batches: of `TfData`.
       room: what the remedies may take; as much as this machine has unless given.
       anew: whether the script makes the data anew for each `fit`.
+      only: of `TfData`.
       repeats: whether all calls of `fit` at that place have epochs of one length, which may be written there.
     Raises:
       Failed: if the data cannot be built again; the message says why.
@@ -66,6 +68,7 @@ def data_of(
             pool_calls=pool_calls,
             epoch_batches=epoch_batches,
             place=place,
+            only=only,
         )
     if isinstance(data, keras.utils.PyDataset):
         return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
@@ -80,10 +83,13 @@ def data_of(
 
 
 def measure_with(windows: Windows) -> Measure:
-    """Returns what measures training of the windows' model on data that `fit` reads."""
+    """Returns what measures training of the windows' model on data that `fit` reads, or on batches in memory."""
     steps: dict[int, tuple[Any, int]] = {}  # holding the data keeps Python from giving its id to another object
 
     def measure(data: Any, epochs: int, window: str, round_: int, limit_s: float) -> Sample:
+        if isinstance(data, InMemory):
+            batches = [weighed(batch, windows.class_weight) for batch in data.batches]
+            return windows.replay(batches, steps=data.steps * epochs, round_=round_)
         ramp_steps = 1
         if id(data) in steps:
             inner = data.arguments["x"] if isinstance(data, FitData) else data

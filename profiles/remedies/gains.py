@@ -140,7 +140,9 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
         return ()
     gains = []
     for contender in (as_written, *others):
-        ends_edges = any(trial.remedy(name).ends_edges for name in contender.remedies)
+        # What workers take to start again is in the trial's own epochs; what the script's epochs take beyond that is
+        # taken away by no remedy that is known to.
+        ends_edges = trial.edges_by == TUNER and any(trial.remedy(name).ends_edges for name in contender.remedies)
         own_beyond = replace(beyond, edges_s=0.0) if ends_edges else beyond
         own = _rates(contender.samples, trial, own_beyond)
         if not own:
@@ -168,6 +170,31 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
     return tuple(gains)
 
 
+def loading_of(trial: Trial) -> Times | None:
+    """Returns the share of an epoch that is loading, from 0 to 1, and its 95 % interval, as the trial shows it.
+
+    Training on the data as written is compared with training on batches in memory, in the same rounds: both had the
+    same machine, whatever else ran on it.
+
+    Returns:
+      (share, interval; None below three rounds); None without rounds on batches in memory.
+    """
+    if not trial.in_memory or not trial.contenders:
+        return None
+    beyond = beyond_trial(trial)
+    free = {sample.round: 1 / (sample.s_per_image + beyond.steps_s) for sample in trial.in_memory}
+    pairs = by_shared_rounds(free, _rates(trial.contenders[0].samples, trial, beyond))
+    if not pairs[0]:
+        return None
+    ratio, interval = ratio_interval(*pairs)
+    return _share(ratio), None if interval is None else (_share(interval[0]), _share(interval[1]))
+
+
+def _share(ratio: float) -> float:
+    """Returns the share of an epoch that is loading, of how many times as fast the epoch is without it."""
+    return min(max(1 - 1 / ratio, 0.0), 1.0)
+
+
 def _ratio(
     samples: Sequence[Sample],
     as_written: Sequence[Sample],
@@ -175,9 +202,14 @@ def _ratio(
     beyond: Beyond,
     pairs: tuple[Sequence[float], Sequence[float]],
 ) -> Times:
-    """Returns the ratio of rates, and its interval: from no waits of the tuner to all, where few epochs showed them."""
+    """Returns the ratio of rates, and its interval.
+
+    It goes from none of what the script's epochs lost at their edges to all of it, where few epochs showed what the
+    tuner takes, or where workers start again.
+    """
     ratio, interval = ratio_interval(*pairs)
-    if interval is None or not beyond.edges_s or not trial.edges_are_doubtful:
+    is_doubtful = trial.edges_are_doubtful or trial.edges_by != TUNER
+    if interval is None or not beyond.edges_s or not is_doubtful:
         return ratio, interval
     without = replace(beyond, edges_s=0.0)
     _, other = ratio_interval(

@@ -6,7 +6,7 @@ import math
 import multiprocessing
 import multiprocessing.dummy
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -267,6 +267,9 @@ class ArrayData(Data):
             return self._dataset(parts, samples, seed=None)
         named = dict(zip(("x", "y", "sample_weight"), parts, strict=False))
         return FitData(arguments={**named, "batch_size": self._batch_size, "shuffle": self._shuffles})
+
+    def _by_hand(self, data: Any) -> Iterator[Any]:
+        return iter(self._dataset(self._arrays, self._samples, seed=None))
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares the batches with those of the arrays, which the remedy cuts and shuffles as Keras does."""

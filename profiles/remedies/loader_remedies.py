@@ -108,6 +108,9 @@ class LoaderData(Data):
             return DataLoader(self._loader.dataset, batch_size=None, sampler=sampler, **settings)
         return DataLoader(self._loader.dataset, batch_sampler=_first(self._loader.batch_sampler, batches), **settings)
 
+    def _by_hand(self, data: Any) -> Iterator[Any]:
+        return iter(data)
+
     def _settings(self, names: Sequence[str]) -> dict[str, Any]:
         settings = {name: getattr(self._loader, name) for name in _KEPT if hasattr(self._loader, name)}
         for name in names:

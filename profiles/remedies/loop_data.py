@@ -13,7 +13,7 @@ from typing import Any
 
 from unstall.profiles import clock
 from unstall.profiles.machine.others import Others
-from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.data import Failed, InMemory
 from unstall.profiles.remedies.remedy import Need
 from unstall.profiles.remedies.room import room_here
 from unstall.profiles.samples import Sample
@@ -21,6 +21,8 @@ from unstall.profiles.unit import images_in
 
 # How long the stand-in's unit of computing is timed.
 _TIMED_NS = 50_000_000
+# Of batches in memory, so many first steps of an epoch are not steady.
+_RAMP_STEPS = 2
 
 
 def is_loop_data(data: Any) -> bool:
@@ -49,6 +51,7 @@ def loop_data(
     on_gpu: bool = False,
     anew: bool = False,
     left: bool = False,
+    only: Sequence[str] = (),
 ) -> Any:
     """Returns what a loop reads, so that it can be built again.
 
@@ -56,7 +59,7 @@ def loop_data(
       data: a `tf.data.Dataset`, or a `DataLoader` of PyTorch's.
       needs: what the data lose, the most first, which calls for remedies.
       images_per_batch: of a full batch; None where that is not known.
-      epoch_batches, pool_calls: of `TfData`.
+      epoch_batches, pool_calls, only: of `TfData`.
       on_gpu: whether the loop trains on a GPU.
       anew: whether the script makes the data anew for each epoch.
       left: whether the script leaves the data before their end, in every epoch.
@@ -75,6 +78,7 @@ def loop_data(
             uncached=MADE_ANEW if anew else _LEFT if left else None,
             epoch_batches=epoch_batches,
             pool_calls=pool_calls,
+            only=only,
         )
     from unstall.profiles.remedies.loader_remedies import LoaderData
 
@@ -83,6 +87,8 @@ def loop_data(
 
 def steady_of(data: Any, steps: int) -> tuple[int, int]:
     """Returns the first of so many steps of an epoch that is steady, and the first behind it that is not."""
+    if isinstance(data, InMemory):
+        return min(_RAMP_STEPS, steps - 1), steps
     if hasattr(data, "element_spec"):
         from unstall.profiles.remedies import tf_remedies
 

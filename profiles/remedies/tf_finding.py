@@ -157,40 +157,42 @@ class Finder:
         self._drew_nothing: dict[str, int] = {}
         self._again: dict[int, bool] = {}
 
-    def remedies(self, needs: Sequence[Need], *, batches: float | None) -> tuple[Remedy, ...]:
+    def remedies(self, needs: Sequence[Need], *, batches: float | None, only: Sequence[str] = ()) -> tuple[Remedy, ...]:
         """Returns the remedies that the needs call for, the most promising first: those of the largest need.
 
         Args:
           needs: what the pipeline loses, the largest loss first.
+          only: names of the remedies that are looked for; all unless given. What they gain is known: stages are timed
+            for the place of a cache alone.
           batches: of an epoch, if `fit` may be told so many steps; None if not, or where they are not known.
         """
         ranks: dict[Need, float] = {need: rank for rank, need in enumerate(needs)}
         if "edges" in ranks and self._part.scales:
             # The epoch waits for its first batch until what the stages make fills a shuffle buffer.
             ranks["waiting"] = min(ranks.get("waiting", math.inf), ranks["edges"] - 0.5)
-        if ranks.keys() & {"waiting", "interference"} and not self._costs:
+        if ranks.keys() & {"waiting", "interference"} and not self._costs and (not only or {*only} & {*CACHES}):
             self._costs = self._timed()
         of_loading: tuple[Need, ...] = ("waiting", "interference")
-        finders: tuple[tuple[Callable[[], Remedy | None], tuple[Need, ...]], ...] = (
-            (self._cache_before_drawing, ("drawn once", *of_loading)),
+        finders: tuple[tuple[Callable[[], Remedy | None], Sequence[str], tuple[Need, ...]], ...] = (
+            (self._cache_before_drawing, CACHES, ("drawn once", *of_loading)),
             # What costs nothing is tried first, where the budget does not suffice for all.
-            (self._parallel, ("waiting",)),
-            (self._pool, ("waiting",)),
-            (self._prefetch, ("waiting",)),
-            (self._cache, of_loading),
-            (self._batches_first, of_loading),
-            (self._shuffle_first, ("edges", "waiting")),
-            (self._tuner_off, ("edges",)),
-            (lambda: self._repeat(batches), ("edges",)),
+            (self._parallel, ("parallel",), ("waiting",)),
+            (self._pool, ("pool",), ("waiting",)),
+            (self._prefetch, ("prefetch",), ("waiting",)),
+            (self._cache, CACHES, of_loading),
+            (self._batches_first, ("batches-first",), of_loading),
+            (self._shuffle_first, ("shuffle-first",), ("edges", "waiting")),
+            (self._tuner_off, ("tuner-off",), ("edges",)),
+            (lambda: self._repeat(batches), ("repeat",), ("edges",)),
         )
         called = [
             (min(ranks[need] for need in served if need in ranks), find)
-            for find, served in finders
-            if ranks.keys() & set(served)
+            for find, names, served in finders
+            if ranks.keys() & {*served} and (not only or {*only} & {*names})
         ]
         finds = [find for _, find in sorted(called, key=lambda one: one[0])]
         # Order by readiness gains least of all.
-        finds += [self._any_order] if "waiting" in ranks else []
+        finds += [self._any_order] if "waiting" in ranks and (not only or "any-order" in only) else []
         return tuple(remedy for find in finds if (remedy := find()) is not None)
 
     def _settings_of(self, shuffles: Sequence[int]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class TfData(Data):
       pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
       epoch_batches: of an epoch in the script, where tf.data does not know their number.
       place: of the call of `fit`; None where it is not known.
+      only: the remedies that are looked for; all unless given. For these nothing is timed.
 
     Raises:
       Failed: if the pipeline cannot be taken apart or built again, or gives no batch.
@@ -66,6 +67,7 @@ class TfData(Data):
         pool_calls: int | None = None,
         epoch_batches: int | None = None,
         place: Place | None = None,
+        only: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._dataset = dataset
@@ -89,7 +91,7 @@ class TfData(Data):
         endless = math.isinf(part.elements)
         self.epoch_images = None if endless else part.images(batch_images(first))
         self.epoch_batches = None if endless else part.elements / part.elements_per_batch
-        self.remedies = self._finder.remedies(needs, batches=self.epoch_batches if repeats else None)
+        self.remedies = self._finder.remedies(needs, batches=self.epoch_batches if repeats else None, only=only)
         self.untried = self._finder.untried
 
     def is_whole(self, batches: int) -> bool:

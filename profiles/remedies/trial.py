@@ -43,6 +43,9 @@ class Trial:
       remedies: that can be tried, and keep what they claim of the data.
       untried: those that are not tried, or were thrown out, and why.
       contenders: the data as written first.
+      in_memory: of rounds on batches that lie in memory, as a loader that costs nothing gives them; empty where the
+        script's own epochs tell well enough what loading costs.
+      applied: the remedies that the script ran with.
       chosen_first: the contender that was measured again beside the data as written; None where none was.
       stages: names of the stages of the data, where these are known.
       epoch_images: images of an epoch in real use; None where it never ends, or its end was not reached.
@@ -63,6 +66,8 @@ class Trial:
     remedies: tuple[Remedy, ...] = ()
     untried: tuple[Untried, ...] = ()
     contenders: tuple[Contender, ...] = ()
+    in_memory: tuple[Sample, ...] = ()
+    applied: tuple[str, ...] = ()
     chosen_first: str | None = None
     stages: tuple[str, ...] = ()
     epoch_images: float | None = None

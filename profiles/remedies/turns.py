@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from unstall.profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.edits import reads_as
 from unstall.profiles.remedies.equality import Broken, Comparison
-from unstall.profiles.remedies.gains import EQUAL_RATIO, gains_of
+from unstall.profiles.remedies.gains import EQUAL_RATIO, gains_of, loading_of
 from unstall.profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
 from unstall.profiles.remedies.trial import Contender, Trial
 from unstall.profiles.samples import Sample
@@ -44,6 +44,11 @@ _TIMES_AHEAD = 3
 # only one.
 _WARMUPS, _LONG_S = 2, 1.0
 
+# What is measured as a loader that costs nothing.
+_IN_MEMORY = "batches in memory"
+# The share of loading is known well enough if its interval is no wider.
+_NARROW = 0.15
+
 # Measures training on data for some epochs, as a window of a name, in a round; no epoch may take longer than a limit.
 Measure = Callable[[Any, int, str, int, float], Sample]
 
@@ -61,6 +66,8 @@ class Turns:
         where that is not known.
       seen_epochs: of how many epochs these are means.
       only: the remedies that are measured, all together; all that the data have, apart and together, unless given.
+      decides: whether to measure batches in memory as well, because the script's own epochs do not tell what loading
+        costs.
       say: called with a text before each part of the work.
     """
 
@@ -76,12 +83,15 @@ class Turns:
         script_s: float | None = None,
         seen_epochs: int | None = None,
         only: tuple[str, ...] = (),
+        decides: bool = False,
         say: Callable[[str], object] = lambda text: None,
     ) -> None:
         self._data = data
         self._measure = measure
         self._budget_s = budget_s
         self._only = only
+        self._decides = decides
+        self._in_memory: list[Sample] | None = None
         self._say = say
         self._began_ns = clock.now_ns() if began_ns is None else began_ns
         self._built: dict[str, Any] = {}
@@ -108,6 +118,8 @@ class Turns:
             remedies=tuple(self._effects.values()),
             untried=(*data.untried, *self._dropped),
             contenders=tuple(self._contenders.values()),
+            in_memory=tuple(self._in_memory or ()),
+            applied=self._only,
             chosen_first=self._chosen_first,
             stages=data.stages,
             epoch_images=data.epoch_images,
@@ -133,9 +145,10 @@ class Turns:
         unknown = [name for name in self._only if name not in self._effects]
         if unknown:
             raise Failed(f"there is no remedy {unknown[0]} for these data. Known: {', '.join(self._effects) or 'none'}")
-        if self._effects:
+        if self._effects or self._decides:
             yield from self._run()
-        elif not self._data.untried:
+            yield from self._narrow_down()
+        if not self._effects and not self._data.untried:
             self._drop("all", "no known remedy for data of this kind helps against what is lost here")
         self._ended = True
         yield self.trial()
@@ -144,6 +157,8 @@ class Turns:
         self._say("reading the data as written")
         self._batches, built, first = self._find_batches()
         self._warm_up(AS_WRITTEN, (), built=built, first=first)
+        if self._decides:
+            self._enter_in_memory()
         apart: list[tuple[str, ...]] = [self._only] if self._only else [(name,) for name in self._effects]
         for names in apart:
             if self._allows(names):
@@ -178,6 +193,29 @@ class Turns:
         # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
         self._chosen_first = chosen.name
         yield from self._rounds([AS_WRITTEN, chosen.name], self._until(1.0), again=True)
+
+    def _enter_in_memory(self) -> None:
+        """Warms up training on batches in memory, whose rounds are those of the data as written."""
+        try:
+            batches = self._built[_IN_MEMORY] = self._data.in_memory(self._batches)
+            sample = self._measure(batches, 1, "warmup", 0, max(self._budget_s - self._gone_s(), 1.0))
+        except Exception as error:  # as in `_enter`
+            self._drop(_IN_MEMORY, _failure(error))
+            return
+        self._epoch_s[_IN_MEMORY], self._epochs[_IN_MEMORY] = sample.epoch_ns / 1e9, epochs_for(sample, _WINDOW_S)
+        self._in_memory = []
+
+    def _narrow_down(self) -> Iterator[Trial]:
+        """Measures further rounds on batches in memory and on the data as written, until they tell what loading costs.
+
+        Whoever trains on such a machine wants an answer more than the time that is left of the budget.
+        """
+        while self._in_memory is not None:
+            loading = loading_of(self.trial())
+            is_narrow = loading is not None and loading[1] is not None and loading[1][1] - loading[1][0] <= _NARROW
+            if is_narrow or self._gone_s() + self._rounds_s([AS_WRITTEN]) / _LEAST_ROUNDS > self._budget_s:
+                return
+            yield from self._rounds([AS_WRITTEN], self._until(1.0), most=1)
 
     def _find_batches(self) -> tuple[int, Any, Sample | None]:
         """Finds how many batches an epoch of the measurement needs: more and more are timed until it is known.
@@ -227,7 +265,7 @@ class Turns:
           takes: says how long its batches take.
         """
         ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
-        epochs_s = [*(self._epoch_s[name] for name in self._contenders), epoch_s]
+        epochs_s = [*(self._epoch_s[name] for name in self._in_turns(self._contenders)), epoch_s]
         windows_s = [max(one_s, _WINDOW_S) for one_s in epochs_s]
         needed_s = (self._gone_s() + warm_up_s + _LEAST_ROUNDS * sum(windows_s)) / ratio
         if needed_s <= self._budget_s:
@@ -249,7 +287,11 @@ class Turns:
 
     def _rounds_s(self, names: Sequence[str]) -> float:
         """Returns how long the fewest rounds of these contenders take, in seconds."""
-        return _LEAST_ROUNDS * sum(max(self._epoch_s[name], _WINDOW_S) for name in names)
+        return _LEAST_ROUNDS * sum(max(self._epoch_s[name], _WINDOW_S) for name in self._in_turns(names))
+
+    def _in_turns(self, names: Iterable[str]) -> list[str]:
+        """Returns what is measured in a round of these contenders."""
+        return [*names, *([] if self._in_memory is None else [_IN_MEMORY])]
 
     def _drop_for_budget(self, names: tuple[str, ...], takes: str, needed_s: float) -> None:
         budget_s = math.ceil(needed_s)
@@ -336,17 +378,23 @@ class Turns:
         return reads_as([edit for some in edits for edit in some]) if len(edits) > 1 and all(edits) else None
 
     def _rounds(
-        self, names: list[str], until_s: float, *, again: bool = False, least: int = _LEAST_ROUNDS
+        self,
+        names: list[str],
+        until_s: float,
+        *,
+        again: bool = False,
+        least: int = _LEAST_ROUNDS,
+        most: int = _MOST_ROUNDS,
     ) -> Iterator[Trial]:
-        """Measures rounds, in an order that is drawn anew in each, until a time, but not fewer than `least`."""
-        count = _ROUNDS_AGAIN if again else _MOST_ROUNDS
-        for number in range(count):
+        """Measures rounds, in an order that is drawn for each, until a time: from `least` to `most` of them."""
+        for number in range(_ROUNDS_AGAIN if again else most):
             began_s = self._gone_s()
             if number >= least and began_s + self._round_s > until_s:
                 return
-            self._say(f"round {number + 1}: {', '.join(names[1:])}")
+            self._say(f"round {number + 1}: {', '.join(names[1:] or [_IN_MEMORY])}")
             round_ = next(self._numbers)
-            for name in self._order.sample(names, len(names)):
+            in_turns = names if again else self._in_turns(names)
+            for name in self._order.sample(in_turns, len(in_turns)):
                 try:
                     limit_s = max(10.0, 5 * self._epoch_s[name])
                     sample = self._measure(
@@ -356,8 +404,15 @@ class Turns:
                     if name == AS_WRITTEN:
                         raise Failed(f"the data as written failed: {_failure(error)}") from error
                     self._drop(name, _failure(error))
+                    if name == _IN_MEMORY:
+                        self._in_memory = None
+                        continue
                     self._contenders.pop(name)
                     names = [other for other in names if other != name]
+                    continue
+                if name == _IN_MEMORY:
+                    if self._in_memory is not None:
+                        self._in_memory.append(sample)
                     continue
                 contender = self._contenders[name]
                 if again:

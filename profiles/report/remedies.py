@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -19,9 +20,13 @@ from unstall.profiles.remedies import (
     gains_of,
     is_a_gain,
     is_unlike,
+    loading_of,
 )
 from unstall.profiles.report.screen import Line
-from unstall.profiles.statistics import range_cell, range_text
+from unstall.profiles.results.attribution import bound_of
+from unstall.profiles.results.rules import BOUND_NAMES
+from unstall.profiles.statistics import geometric_interval, geometric_mean, range_cell, range_text
+from unstall.profiles.unit import Unit
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
 # A need below this is none.
@@ -47,6 +52,59 @@ def gain_rows(trial: Trial) -> list[tuple[str, ...]]:
     ]
 
 
+def decided_line(trial: Trial) -> Line | None:
+    """Returns the verdict of a trial that compared training on the data with training on batches in memory.
+
+    None where it did not, or in too few rounds for an interval.
+    """
+    share, interval = loading_of(trial) or (0.0, None)
+    if interval is None:
+        return None
+    low, high = interval
+    bound = bound_of(low) if bound_of(low) == bound_of(high) else "uncertain"
+    return Line(
+        label=BOUND_NAMES[bound].upper(),
+        text=f"{share:.0%} of an epoch is loading ({low:.0%} to {high:.0%}): measured after the script, in turns with "
+        "batches in memory, so that other programs slow both.",
+    )
+
+
+def brought_lines(trial: Trial, unit: Unit) -> tuple[Line, ...]:
+    """Returns what the remedies brought that the script ran with: the rates before and after, and their ratio.
+
+    None where they were not measured in turns with the data as written.
+    """
+    gains = gains_of(trial).all
+    if len(gains) < 2:
+        return ()
+    as_written, gain = gains
+    ratio, interval = gain.in_script
+    over, later = _whole_texts(gain)
+    times = f"{ratio:.2f}x ({range_text(interval)}){over}{later}"
+    before, after = (rate_text(list(one.by_round.values()), unit) for one in (as_written, gain))
+    return (
+        Line(label="BEFORE", text=f"{before} as written, measured after the script in turns with the other."),
+        Line(label="AFTER", text=f"{after} with {gain.name}: {times}. Batches: {gain.effect}."),
+    )
+
+
+def before_and_after(
+    names: Sequence[str], before: Sequence[float], after: Sequence[float], unit: Unit
+) -> tuple[Line, ...]:
+    """Returns the rates of whole epochs of an earlier run, and of one with remedies in place."""
+    return (
+        Line(label="BEFORE", text=f"{rate_text(before, unit)} as written, in the earlier run."),
+        Line(label="AFTER", text=f"{rate_text(after, unit)} with {' + '.join(names)}, in this run."),
+    )
+
+
+def rate_text(rates: Sequence[float], unit: Unit) -> str:
+    """Returns the mean of rates of whole epochs, with its 95 % interval where there are enough."""
+    interval = geometric_interval(rates)
+    low_high = "" if interval is None else f" ({interval[0]:,.0f} to {interval[1]:,.0f})"
+    return f"{geometric_mean(rates):,.0f} {unit.rate}{low_high}"
+
+
 def faster_line(trial: Trial, chosen: Gain) -> Line:
     """Returns what the chosen remedies gained and need, with the code."""
     ratio, interval = chosen.in_script
@@ -66,8 +124,8 @@ def _whole_texts(gain: Gain) -> tuple[str, str]:
         return "", ""
     if gain.epochs is None:
         return "", "; its first epoch fills the cache"
-    epochs = "only epoch" if gain.epochs == 1 else f"{gain.epochs} epochs"
-    return f" over the script's {epochs}", f"; {gain.best[0]:.2f}x in a long training"
+    epochs = "its only epoch" if gain.epochs == 1 else f"{gain.epochs} epochs"
+    return f" over {epochs}", f"; {gain.best[0]:.2f}x in a long training"
 
 
 def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
@@ -152,7 +210,7 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
         f"not tried: {untried.name}: {untried.reason}" if untried.name != "all" else f"nothing tried: {untried.reason}"
         for untried in trial.untried
     ]
-    if chosen is not None and script is not None:
+    if chosen is not None and script is not None and not trial.applied:
         lines.append(f"apply it: unstall profile --apply={','.join(chosen.contender.remedies)} {script}")
     return lines
 
@@ -227,7 +285,7 @@ def print_trial(console: Console, name: str, trial: Trial, script: str | None) -
 
 def trial_copies(trial: Trial) -> dict[str, Any]:
     """Returns the gains of a trial for other tools."""
-    gains = gains_of(trial)
+    gains, loading = gains_of(trial), loading_of(trial)
     return {
         "chosen": gains.chosen and gains.chosen.name,
         "for_long": gains.for_long and gains.for_long.name,
@@ -244,5 +302,6 @@ def trial_copies(trial: Trial) -> dict[str, Any]:
             }
             for gain in gains.all
         ],
+        "loading": loading and {"ratio": loading[0], "ci95": loading[1] and list(loading[1])},
         "untried": [{"name": one.name, "reason": one.reason} for one in trial.untried],
     }

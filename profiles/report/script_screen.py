@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from unstall.profiles.remedies import Trial, gains_of
 from unstall.profiles.report.document import LeftOut
-from unstall.profiles.report.remedies import faster_line, longer_line, tried_lines
+from unstall.profiles.report.remedies import brought_lines, decided_line, faster_line, longer_line, tried_lines
 from unstall.profiles.report.screen import Bar, Line, Picture, Screen
 from unstall.profiles.report.screen_lines import (
     SIGNS,
@@ -62,8 +62,10 @@ def script_screen(
         f"unstall: {name} on {subject.device.name}{cores}",
         f"{subject.label}: {subject.model}, batches of {subject.batch_size}{', ' if fed else ''}{fed}",
     )
-    lines = [first_batch_line(result) or verdict_line(main, "")]
-    if result.model_images_per_sec is not None and not is_short(result):
+    trial = trials.get(subject.variant, Trial())
+    decided = decided_line(trial)
+    lines = [first_batch_line(result) or decided or verdict_line(main, "")]
+    if decided is None and result.model_images_per_sec is not None and not is_short(result):
         lines.append(
             Line(
                 label="LIMIT",
@@ -130,6 +132,8 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
     """Returns the remedy that helped with its code, what else was tried, and what to do next."""
     if trial is None:
         return _what_may_help(verdict, Trial(), words)
+    if trial.applied:
+        return brought_lines(trial, verdict.result.subject.unit) or tried_lines(trial, gains_of(trial))
     gains = gains_of(trial)
     longer = longer_line(trial, gains, words)
     tried = (*([] if longer is None else [longer]), *tried_lines(trial, gains))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies import NEEDS, Edit, Remedy, gains_of
-from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from unstall.profiles.remedies.loop_data import loop_data
 from unstall.profiles.remedies.room import room_here
@@ -23,6 +23,8 @@ from unstall.profiles.stages.places import Place, note_as
 
 # The attribute of data that holds what takes their place.
 _HELD = "_unstall_made"
+# And that of what takes their place, which holds the data: remedies are tried on these.
+_GIVEN = "_unstall_given"
 # How many calls at once a stage that waits takes for each core, where its waiting was not measured.
 _CALLS_PER_CORE = 4
 
@@ -47,12 +49,14 @@ class Wanted:
       place: "train.py:31", the line of the `fit` or loop that they are for; None for all.
       remedies: as an earlier run has measured them; empty where only names are given.
       digest: of the script's text in the earlier run.
+      rates: of its whole epochs as written; empty where only names are given.
     """
 
     names: tuple[str, ...]
     place: str | None = None
     remedies: tuple[Remedy, ...] = ()
     digest: str | None = None
+    rates: tuple[float, ...] = ()
 
 
 def wanted(text: str, script: str) -> tuple[Wanted, ...]:
@@ -77,6 +81,7 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
         raise ApplyError(f"--apply {error}") from error
     if document.plan.data != script:
         raise ApplyError(f"--apply {text} is of {document.plan.data}, and the script is {script}.")
+    results = {verdict.result.subject.variant: verdict.result for verdict in KIND.derive(document)}
     found = []
     for name, trial in document.samples.trials.items():
         chosen = gains_of(trial).chosen
@@ -88,6 +93,7 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
                     place=_place_in(name),
                     remedies=tuple(trial.remedy(one) for one in names),
                     digest=trial.digest,
+                    rates=tuple(results[name].by_round().values()) if name in results else (),
                 )
             )
     if not found:
@@ -178,6 +184,10 @@ class Applied:
         self.done: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
+    def as_given(self, data: Any) -> Any:
+        """Returns the data that the script gave, of what stands in for them; of other data, the same."""
+        return vars(data).get(_GIVEN, data) if hasattr(data, "__dict__") else data
+
     def only(self, name: str) -> tuple[str, ...]:
         """Returns the remedies in place at a `fit` or loop, by its name in the report."""
         place = _place_in(name)
@@ -223,8 +233,8 @@ class Applied:
 
         try:
             with random_states_put_back():
-                data = data_of(arguments, NEEDS, place=call, pool_calls=_pool_calls(names, calls))
-                new = data.whole(self._known(names, data))
+                pool = _pool_calls(names, calls)
+                new = _whole(names, lambda only: data_of(arguments, NEEDS, place=call, pool_calls=pool, only=only))
         except Exception as error:  # the user's code can raise anything: the script goes on as it is
             self.failed[place] = str(error)
             return {}
@@ -255,9 +265,10 @@ class Applied:
         """Builds what a loop reads with the remedies; None where they cannot be put in place."""
         try:
             with random_states_put_back():
-                data = loop_data(loader, NEEDS, pool_calls=_pool_calls(names, calls))
-                new = data.whole(self._known(names, data))
+                pool = _pool_calls(names, calls)
+                new = _whole(names, lambda only: loop_data(loader, NEEDS, pool_calls=pool, only=only))
             note_as(new, loader)
+            vars(new)[_GIVEN] = loader
         except Exception as error:  # as in `_new_for_fit`
             self.failed[place] = str(error)
             return None
@@ -272,11 +283,20 @@ class Applied:
             vars(data).setdefault(_HELD, _Held()).append(made)
             self._made[key] = made
 
-    def _known(self, names: Sequence[str], data: Any) -> Sequence[str]:
-        """Returns the names, if the data have remedies of these names."""
-        known = [remedy.name for remedy in data.remedies]
-        for name in names:
-            if name not in known:
-                why = next((one.reason for one in data.untried if one.name == name), None)
-                raise Failed(why or f"there is no remedy {name} for these data. Known: {', '.join(known) or 'none'}")
-        return names
+
+def _whole(names: Sequence[str], found: Callable[[Sequence[str]], Data]) -> Any:
+    """Returns the data of whole epochs with these remedies.
+
+    Args:
+      found: returns the data with those of these remedies that they have; with all that they have for no names.
+    Raises:
+      Failed: if the data have no remedy of such a name, or cannot be built with it.
+    """
+    data = found(names)
+    unknown = set(names) - {remedy.name for remedy in data.remedies}
+    for name in names:
+        if name in unknown:
+            why = next((one.reason for one in data.untried if one.name == name), None)
+            known = ", ".join(remedy.name for remedy in found(()).remedies) or "none"
+            raise Failed(why or f"there is no remedy {name} for these data. Known: {known}")
+    return data.whole(names)

@@ -38,7 +38,7 @@ class HeldFit:
 
     name: str
     took_ns: int
-    epochs: int
+    epochs: int | None
     model: Any
     train_function: Any
     arguments: Mapping[str, Any]

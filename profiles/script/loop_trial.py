@@ -50,7 +50,7 @@ class HeldLoop:
 
     name: str
     took_ns: int
-    epochs: int
+    epochs: int | None
     loader: Any
     record: FitRecord
     threads: int

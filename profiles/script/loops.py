@@ -150,8 +150,9 @@ class Loops:
             HeldLoop(
                 name=name,
                 took_ns=loop.took_ns,
-                epochs=loop.begun,
-                loader=loop.loader,
+                # How many a loop would have made that was left after so many steps is nowhere to be seen.
+                epochs=None if self._max_steps is not None and self._steps >= self._max_steps else loop.begun,
+                loader=loop.loader if self._applies is None else self._applies.as_given(loop.loader),
                 record=loop.record(name),
                 threads=loop.step_threads,
                 work=loop.work,

@@ -12,7 +12,9 @@ from unstall.profiles.remedies import NEEDS, Need, Trial, Untried
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.turns import Measure, Turns
 from unstall.profiles.report.measurements import MeasurementDocument, derive
+from unstall.profiles.report.screen_lines import is_short
 from unstall.profiles.results.attribution import Attribution, bound_of
+from unstall.profiles.results.result import Result
 from unstall.profiles.script.progress import TrialProgress
 from unstall.profiles.text import error_text
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _CALLS_FROM = 0.04
 # Beyond the budget, a window that has begun, the first epochs and the building of the data may take so long.
 GRACE_S = 60.0
+# The share of loading is doubtful where its range is wider.
+_WIDE = 0.2
 
 
 class Held(Protocol):
@@ -32,7 +36,7 @@ class Held(Protocol):
     Attributes:
       name: of the `fit` or loop, as in the report.
       took_ns: time of its epochs.
-      epochs: how many there were.
+      epochs: how many there were, or would have been without `--max-steps`; None where that is not known.
     """
 
     @property
@@ -40,7 +44,7 @@ class Held(Protocol):
     @property
     def took_ns(self) -> int: ...
     @property
-    def epochs(self) -> int: ...
+    def epochs(self) -> int | None: ...
 
     def opened(self, needs: Sequence[Need]) -> AbstractContextManager[tuple[Data, Measure]]:
         """Returns the data that can be built again, and what measures training on them; puts all back at its end.
@@ -72,6 +76,12 @@ def needs_of(attribution: Attribution, *, frozen: bool) -> tuple[Need, ...]:
     return (*first, largest, *(need for need in others if parts[need] >= _CALLS_FROM))
 
 
+def is_doubtful(result: Result) -> bool:
+    """Whether the script's own epochs leave open what loading costs: then batches in memory are measured as well."""
+    low, high = result.attribution.loading_range
+    return result.attribution.bound == "uncertain" or is_short(result) or min(high, 1) - max(low, 0) > _WIDE
+
+
 def longest(watchers: list[Profiler | Loops]) -> Held | None:
     """Returns what is held of the `fit` or loop that took longest."""
     held = [one for watcher in watchers if (one := watcher.held) is not None]
@@ -84,6 +94,7 @@ def with_trial(
     *,
     budget_s: float,
     digest: str | None = None,
+    epochs: int | None = None,
     only: tuple[str, ...] = (),
     begins: Callable[[float], object] = lambda limit_s: None,
     progress: TrialProgress | None = None,
@@ -95,6 +106,7 @@ def with_trial(
       held: of the `fit` or loop whose data are tried.
       budget_s: how long measuring may take.
       digest: of the script's text.
+      epochs: for how many the script trains when it trains in earnest; as many as were seen unless given.
       only: the remedies that are in place already: the data are measured with them and without.
       begins: called before any code of the user's runs again, with how long all may take.
       progress: says what is measured; None for silence.
@@ -121,12 +133,13 @@ def with_trial(
                     measure,
                     budget_s=budget_s,
                     began_ns=began_ns,
-                    epochs=held.epochs,
+                    epochs=epochs or held.epochs,
                     # With remedies in place, the script's epochs were not those of the data as written.
                     edges_s=None if only else result.attribution.seconds_per_image.epoch_overhead,
                     script_s=None if only else 1 / result.epoch_images_per_sec,
                     seen_epochs=len(result.explained),
                     only=only,
+                    decides=not only and is_doubtful(result),
                     say=progress.say if progress else lambda what: None,
                 )
                 for trial in turns.run():

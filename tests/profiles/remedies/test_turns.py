@@ -14,17 +14,20 @@ import pytest
 
 from tests.builders import a_measurement_document, a_result, a_sample
 from tests.fakes import FakeClock
-from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of
+from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of, loading_of
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.equality import Broken, Comparison
 from unstall.profiles.remedies.remedy import Edit
 from unstall.profiles.remedies.turns import Turns
-from unstall.profiles.report.remedies import trial_sentences
+from unstall.profiles.report.remedies import decided_line, trial_sentences
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.trying import with_trial
 from unstall.profiles.stages.places import Place
 
 IMAGES = 8
+IN_MEMORY = "batches in memory"
+# Half of an epoch is loading.
+HALF = {AS_WRITTEN: 20.0, IN_MEMORY: 10.0}
 
 
 class FakeData:
@@ -64,6 +67,9 @@ class FakeData:
     def built(self, names: Sequence[str], batches: int) -> tuple[str, int]:
         self.built_names.append(tuple(names))
         return " + ".join(names) or AS_WRITTEN, min(batches, int(self.epoch_batches))
+
+    def in_memory(self, batches: int) -> tuple[str, int]:
+        return IN_MEMORY, batches
 
     def compared(self, names: Sequence[str]) -> Comparison:
         effect = self.effects.get(" + ".join(names), "identical")
@@ -224,6 +230,10 @@ def test_what_the_tuner_took_from_the_epochs_of_the_script_is_charged_where_it_s
     # Workers that start anew take no less where the batches are faster.
     workers = replace(trials[True], edges_by="workers that start anew")
     assert {one.name: one.best[0] for one in gains_of(workers).all}["fast"] == pytest.approx(10 / 7.5)
+    # What the script's epochs lost beyond what workers lose in the trial is not promised to whoever keeps workers.
+    by_name = {one.name: one.best for one in gains_of(workers).all}
+    assert by_name["off"] == (pytest.approx(1), pytest.approx((1, 1)))
+    assert by_name["off + fast"] == (pytest.approx(10 / 7.5), pytest.approx((10 / 7.5, 5 / 2.5)))
     long = replace(short, script_s=14.0 / 50 / IMAGES)
     # What its steps took beyond those of the trial stays, whatever is done to the data.
     assert "Steps of the script took 4.0 s more in an epoch than those of the trial" in "\n".join(trial_sentences(long))
@@ -329,6 +339,49 @@ def test_data_without_a_remedy_are_not_measured(fake: FakeClock) -> None:
     ]
     data.untried.append(Untried(name="workers", reason="divide the data first"))
     assert last_of(Turns(data, training, budget_s=60)).untried == tuple(data.untried)
+
+
+def decided(fake: FakeClock, ms: dict[str, float], noise: Callable[[str, int], float], budget_s: float = 60) -> Trial:
+    """Returns a trial beside another program, which makes all that runs in a round so many times as slow."""
+    data = FakeData({name: one for name, one in ms.items() if name != IN_MEMORY})
+    data.ms |= ms
+    training = FakeTraining(data, fake)
+
+    def measure(built: tuple[str, int], epochs: int, window: str, round_: int, limit_s: float) -> Sample:
+        sample = training(built, epochs, window, round_, limit_s)
+        times = noise(built[0], round_)
+        return replace(
+            sample,
+            wall_ns=round(sample.wall_ns * times),
+            epoch_ns=round(sample.epoch_ns * times),
+            step_ns=(round(sample.wall_ns * times),),
+        )
+
+    return last_of(Turns(data, measure, budget_s=budget_s, decides=True))
+
+
+def test_what_loading_costs_is_told_by_rounds_on_batches_in_memory_beside_any_other_program(fake: FakeClock) -> None:
+    """Of 20 ms a batch 12 are loading, whatever else slows a round down to a third of its speed."""
+    trial = decided(fake, {AS_WRITTEN: 20, "a": 10, IN_MEMORY: 8}, lambda _, round_: 1 + (7 * round_ % 5) / 2)
+    loading = loading_of(trial)
+    assert loading is not None and loading == (pytest.approx(0.6), pytest.approx((0.6, 0.6)))
+    assert [one.name for one in trial.contenders] == [AS_WRITTEN, "a"]  # they are no remedy
+    line = decided_line(trial)
+    assert line is not None and line.label == "INPUT-BOUND" and line.text.startswith("60% of an epoch is loading")
+
+
+def test_data_without_a_remedy_are_measured_where_the_script_does_not_tell_what_loading_costs(fake: FakeClock) -> None:
+    trial = decided(fake, {AS_WRITTEN: 20, IN_MEMORY: 19.5}, lambda *_: 1.0)
+    assert loading_of(trial) == (pytest.approx(0.025), pytest.approx((0.025, 0.025)))
+    line = decided_line(trial)
+    assert line is not None and line.label == "COMPUTE-BOUND"
+    assert reasons(trial).keys() == {"all"}
+
+
+def test_rounds_go_on_until_loading_is_known_or_the_budget_is_over(fake: FakeClock) -> None:
+    assert len(decided(fake, HALF, lambda *_: 1.0).in_memory) == 3
+    trial = decided(fake, HALF, lambda name, round_: 1.8 if name == IN_MEMORY and round_ % 2 else 1.0, budget_s=30)
+    assert len(trial.in_memory) > 8 and trial.seconds <= 30
 
 
 def test_all_that_is_measured_is_yielded_at_once(fake: FakeClock) -> None:

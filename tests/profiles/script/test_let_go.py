@@ -334,6 +334,23 @@ def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data() -
     assert (watched.held.name, watched.held.epochs) == (watched.fits[0].name, 3)
 
 
+@pytest.mark.parametrize(("limit", "epochs"), [(None, 3), (4, 30)])
+def test_a_fit_that_is_left_early_is_held_with_all_the_epochs_that_were_asked_for(
+    limit: int | None, epochs: int
+) -> None:
+    watched = Profiler(ceilings=False, max_steps=limit, tries=True)
+    watched.attach()
+    try:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(loss="mse")
+        data = tf.data.Dataset.from_tensor_slices(np.ones((24, 3), "float32")).map(halves).batch(8)
+        with suppress(SystemExit):
+            model.fit(data, epochs=epochs, verbose=0)
+    finally:
+        watched.detach()
+    assert watched.held is not None and watched.held.epochs == epochs
+
+
 def halves(row: Any) -> Any:
     return row[:2], row[2]
 

@@ -191,6 +191,8 @@ def test_remedies_are_tried_on_the_data_of_a_loop_with_computing_in_the_place_of
                 time.sleep(0.02)
     held = loops.held
     assert held is not None and held.epochs == 2 and not held.behind
+    loops._max_steps = 1  # how many epochs there would have been without that limit is nowhere to be seen
+    assert loops.held is not None and loops.held.epochs is None
     with held.opened(["waiting"]) as (opened, measure):
         assert "prefetch" in [remedy.name for remedy in opened.remedies]
         assert "stands in" in opened.notes[0]

@@ -199,6 +199,42 @@ def test_a_name_that_these_data_have_not_leaves_the_script_as_it_is(tried) -> No
     assert "not in place at train.py:16: there is no remedy workers for these data. Known: " in shown.stderr
 
 
+LOOP = """
+import time
+import torch
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.full((8,), float(index))
+
+model = torch.nn.Linear(8, 1)
+loader = torch.utils.data.DataLoader(Slow(), batch_size=8)
+for epoch in range(3):
+    for batch in loader:
+        model(batch).sum().backward()
+"""
+
+
+@pytest.mark.needs("torch")
+def test_workers_of_a_data_loader_are_applied_and_measured_beside_none(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    shown = run_python(tmp_path, "-c", SHORTER, "--apply=workers", "--budget", 20, "--out", "out", "train.py")
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert "in place at train.py:16: workers" in shown.stderr
+    trial = trial_of(tmp_path / "out")
+    assert [one["name"] for one in trial["remedies"]] == ["as written", "workers"]
+    before, after = trial["remedies"]
+    assert after["images_per_sec"] > before["images_per_sec"] and after["ci95"] is not None
+    assert re.search(
+        r"^BEFORE +[\d,]+ samples/s \(.*^AFTER +[\d,]+ samples/s \(", shown.stderr, re.DOTALL | re.MULTILINE
+    )
+    assert "apply it" not in shown.stderr and "--write fix.diff train.py" in shown.stderr
+
+
 # A trial that crashes, hangs or fails: the data behave well while the script runs.
 BAD = """
 import os, signal, sys, time
