@@ -22,7 +22,7 @@ from tests.checks import run_python
 from tests.truth import neighbours
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.results.attribution import bound_of
-from unstall.profiles.statistics import geometric_mean
+from unstall.profiles.statistics import Interval, geometric_mean
 
 # Of 40 verdicts: confident and wrong at most, confident and right at least. Source: the design of this project.
 MOST_WRONG_RATIO = 2 / 40
@@ -89,10 +89,23 @@ def loading_of(loaded_s: Sequence[float], ready_s: Sequence[float]) -> float:
 
 def profiled(folder: Path) -> tuple[str, float]:
     """Runs the script under `unstall profile`. Returns its verdict, and the share of loading."""
-    out = tempfile.mkdtemp(dir=folder)
-    _stdout(run_python(folder, "-m", "unstall", "profile", "--no-trial", "--out", out, "train.py"))
-    (verdict,) = json.loads((Path(out) / "results.json").read_text())["verdicts"]
+    (verdict,) = _results(folder, "--no-trial")["verdicts"]
     return verdict["bound"], verdict["loading_ratio"]
+
+
+def tried(folder: Path) -> tuple[float, float]:
+    """Runs the script under `unstall profile`. Returns the interval of loading that its screen tells."""
+    document = _results(folder)
+    (verdict,), trials = document["verdicts"], document["trials"].values()
+    decided = [trial["loading"]["ci95"] for trial in trials if trial["loading"] and trial["loading"]["ci95"]]
+    low, high = decided[0] if decided else verdict["loading_range"]
+    return max(low, 0.0), min(high, 1.0)
+
+
+def _results(folder: Path, *options: str) -> dict[str, Any]:
+    out = tempfile.mkdtemp(dir=folder)
+    _stdout(run_python(folder, "-m", "unstall", "profile", *options, "--out", out, "train.py"))
+    return dict(json.loads((Path(out) / "results.json").read_text()))
 
 
 def _stdout(ended: subprocess.CompletedProcess[str]) -> str:
@@ -137,6 +150,43 @@ def test_verdicts_are_right_as_often_as_promised(
     columns = ("", "runs", "right", "wrong", "uncertain", "loading, by plain runs", "loading found", "promised")
     tabulate("verdicts", columns, [(where, *map(str, counts), *found, promised)])
     assert holds(where, right, verdicts)
+
+
+# Of 20 pairs of runs: so many agree; of their 40 intervals so many are narrow, and hold the truth.
+LEAST_AGREEING, LEAST_NARROW, LEAST_TRUE, NARROW = 19 / 20, 18 / 20, 18 / 20, 0.20
+
+
+def agree(pairs: Sequence[tuple[Interval, Interval]], truths: Sequence[float]) -> tuple[float, float, float]:
+    """Returns which part of pairs of intervals overlap, and which part of the intervals are narrow, and hold the truth.
+
+    Args:
+      truths: of each pair.
+    """
+    overlap = [max(one[0], other[0]) <= min(one[1], other[1]) for one, other in pairs]
+    narrow = [high - low <= NARROW for pair in pairs for low, high in pair]
+    right = [low <= truth <= high for pair, truth in zip(pairs, truths, strict=True) for low, high in pair]
+    of_overlap, of_narrow, of_right = (sum(some) / len(some) for some in (overlap, narrow, right))
+    return of_overlap, of_narrow, of_right
+
+
+@pytest.mark.slow  # 50 minutes
+@pytest.mark.timeout(10_000)
+def test_pairs_of_runs_next_to_a_process_that_spins_tell_the_same(tmp_path: Path, repeats: Any, tabulate: Any) -> None:
+    write_script(tmp_path, rounds=3)
+    with neighbours.neighbours(max(1, usable_cores() // 2), neighbours.burn):
+        found = [(plain_loading(tmp_path), (tried(tmp_path), tried(tmp_path))) for _ in range(repeats(20))]
+    truths, pairs = zip(*found, strict=True)
+    parts = agree(pairs, truths)
+    widths = sorted(high - low for pair in pairs for low, high in pair)
+    cells = [f"{len(pairs)}", *(f"{part:.0%}" for part in parts), f"{min(truths):.0%} to {max(truths):.0%}"]
+    columns = ("pairs", "agree", f"at most {NARROW:.0%} wide", "hold the truth", "loading, by plain runs", "widest")
+    tabulate("busy machine", columns, [(*cells, f"{widths[-1]:.0%}")])
+    assert all(part >= least for part, least in zip(parts, (LEAST_AGREEING, LEAST_NARROW, LEAST_TRUE), strict=True))
+
+
+def test_intervals_agree_are_narrow_and_hold_the_truth_or_not() -> None:
+    pairs = [((0.4, 0.5), (0.5, 0.6)), ((0.1, 0.35), (0.36, 0.5))]
+    assert agree(pairs, [0.5, 0.2]) == (1 / 2, 3 / 4, 3 / 4)
 
 
 QUIET, CROWDED = LEAST_RIGHT_RATIO
