@@ -21,6 +21,7 @@ from unstall.profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remed
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.tf_part import EpochPart
 from unstall.profiles.stages import (
+    BATCHING,
     Node,
     batch_size_of,
     nodes,
@@ -300,14 +301,15 @@ class Finder:
         return int(self._nodes[at].dataset.cardinality()) != 1
 
     def _batch_size_up_to(self, at: int) -> int:
-        batches = [before for before in self._chain if before <= at and self._nodes[before].kind == "batch"]
+        batches = [before for before in self._chain if before <= at and self._nodes[before].kind in BATCHING]
         return math.prod(batch_size_of(self._nodes[before].dataset) for before in batches)
 
     def _matters(self, at: int) -> bool:
         """Whether a map takes a part of the time that is worth changing; yes where that is not known."""
-        if at not in self._costs:
-            return not self._costs
-        return self._costs[at].wall_s > _MATTERS_RATIO * sum(cost.wall_s for cost in self._costs.values())
+        all_s = sum(cost.wall_s for cost in self._costs.values())
+        if not all_s:  # nothing was timed, or other programs took the cores meanwhile
+            return True
+        return at in self._costs and self._costs[at].wall_s > _MATTERS_RATIO * all_s
 
     def _waits(self, at: int) -> bool:
         if self._given_calls is not None:
@@ -462,7 +464,12 @@ class Finder:
         found = []
         for at in self._chain:
             before = [self._nodes[number].kind for number in self._chain if number < at]
-            if self._nodes[at].kind == "shuffle" and self._is_own(at) and "map" in before and "batch" not in before:
+            if (
+                self._nodes[at].kind == "shuffle"
+                and self._is_own(at)
+                and "map" in before
+                and not {*BATCHING} & {*before}
+            ):
                 found.append(at)
         if not found or not self._can_be_cut(self._part.at) or math.isinf(self._part.elements):
             return None
@@ -543,7 +550,7 @@ class Finder:
         text = f"what is in front of `{behind[0] if behind else 'fit'}` made once, {size_bytes / 1e6:,.0f} MB"
         for name, elements in self._drew_nothing.items():
             text += f"; `{name}` runs Python code, and {elements} elements were the same when made again"
-        if shuffled and any(self._nodes[at].kind == "batch" for at in self._chain if at <= place):
+        if shuffled and any(self._nodes[at].kind in BATCHING for at in self._chain if at <= place):
             text += "; a batch keeps its samples in all epochs"
         if self.found.from_disk:
             text += "; memory cannot hold that, so that each epoch reads it from the disk, in the trial as well"
@@ -565,7 +572,7 @@ class Finder:
             works = any(before.kind in ("map", "interleave", "flat_map") for before in self._nodes[: at + 1])
             busy = place is None or any(map(self._matters, range(place + 1, at + 1)))
             # A cache of single elements is shuffled better than one of batches.
-            if works and (node.kind != "batch" or place is None or busy):
+            if works and (node.kind not in BATCHING or place is None or busy):
                 place = at
         return place, None
 

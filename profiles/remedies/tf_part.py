@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from unstall.profiles import clock
 from unstall.profiles.measure import WARMUP_LIMIT_S
-from unstall.profiles.stages import CutError, Node, batch_size_of, shuffle_buffer_of
+from unstall.profiles.stages import BATCHING, CutError, Node, batch_size_of, shuffle_buffer_of
 
 # Transformations that yield one element for each input element, or for a fixed number of them.
-_ONE_EACH = {"map", "shuffle", "batch", "prefetch"}
+_ONE_EACH = {"map", "shuffle", "prefetch", *BATCHING}
 # Nodes that yield elements in almost no time. Filling a shuffle buffer takes no time where only such nodes precede it.
 _AT_ONCE = {
     "range",
@@ -69,7 +69,7 @@ class EpochPart:
             (self.at,) = pipeline[self.at].inputs
         behind = range(self.at + 1, len(pipeline))
         self._shuffles = [at for at in behind if pipeline[at].kind == "shuffle"]
-        batch_sizes = [batch_size_of(pipeline[at].dataset) for at in behind if pipeline[at].kind == "batch"]
+        batch_sizes = [batch_size_of(pipeline[at].dataset) for at in behind if pipeline[at].kind in BATCHING]
         self.elements_per_batch = math.prod(batch_sizes)
         known = None if epoch_batches is None else epoch_batches * self.elements_per_batch
         self.elements, self.length_known = _length(pipeline[self.at].dataset, known)

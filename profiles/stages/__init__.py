@@ -2,6 +2,7 @@
 
 from unstall.profiles.stages.places import note_places
 from unstall.profiles.stages.tf_graph import (
+    BATCHING,
     CutError,
     Node,
     batch_size_of,
@@ -18,6 +19,7 @@ from unstall.profiles.stages.tf_graph import (
 )
 
 __all__ = [
+    "BATCHING",
     "CutError",
     "Node",
     "batch_size_of",

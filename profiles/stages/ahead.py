@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from unstall.profiles.measure.ahead import Ahead, ahead_of_workers
-from unstall.profiles.stages.tf_graph import Node, batch_size_of, nodes, shuffle_buffer_of
+from unstall.profiles.stages.tf_graph import BATCHING, Node, batch_size_of, nodes, shuffle_buffer_of
 
 # Transformations that make no element: what a shuffle behind these alone holds has cost nothing.
 _WITHOUT_WORK = {
@@ -73,7 +73,7 @@ def _elements_per_batch(pipeline: list[Node]) -> dict[int, int]:
         node = pipeline[at]
         if at not in per_batch or node.kind in _WITHOUT_RATIO:
             continue
-        ratio = batch_size_of(node.dataset) if node.kind in ("batch", "padded_batch") else 1
+        ratio = batch_size_of(node.dataset) if node.kind in BATCHING else 1
         for below in node.inputs:
             per_batch[below] = max(per_batch.get(below, 0), per_batch[at] * ratio)
     return per_batch

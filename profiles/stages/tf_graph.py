@@ -206,8 +206,12 @@ def shuffle_buffer_of(dataset: Any) -> int:
     return int(dataset._buffer_size)
 
 
+# Transformations that combine elements to batches.
+BATCHING = ("batch", "padded_batch")
+
+
 def batch_size_of(dataset: Any) -> int:
-    """Returns the number of elements that a `batch` combines."""
+    """Returns the number of elements that a `batch` or a `padded_batch` combines."""
     return int(dataset._batch_size)
 
 

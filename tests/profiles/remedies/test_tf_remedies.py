@@ -236,6 +236,14 @@ def test_nothing_is_written_behind_a_call_that_makes_several_stages(times, monke
     assert [edit.kind for edit in cache.edits] == (["remove", "behind", "behind"] if times == 1 else [])
 
 
+# What `keras.utils.*_dataset_from_directory` reads: (ending, content) of a file.
+FILES = {
+    "image": ("png", lambda: tf.io.encode_png(np.zeros((4, 4, 3), np.uint8))),
+    "text": ("txt", lambda: b"a text"),
+    "audio": ("wav", lambda: tf.audio.encode_wav(np.zeros((9, 1), np.float32), 8_000)),
+}
+
+
 @pytest.mark.parametrize(
     ("arguments", "behind"),
     [
@@ -245,12 +253,13 @@ def test_nothing_is_written_behind_a_call_that_makes_several_stages(times, monke
     ],
     ids=["shuffled", "with a seed", "in order"],
 )
-@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("kind", FILES)
 def test_a_cache_goes_behind_a_librarys_call_that_ends_with_a_prefetch(kind, arguments, behind, tmp_path, monkeypatch):
     for number in range(20):
-        path = tmp_path / "ab"[number % 2] / f"{number}.{'png' if kind == 'image' else 'txt'}"
+        ending, content = FILES[kind]
+        path = tmp_path / "ab"[number % 2] / f"{number}.{ending}"
         path.parent.mkdir(exist_ok=True)
-        tf.io.write_file(str(path), tf.io.encode_png(np.zeros((4, 4, 3), np.uint8)) if kind == "image" else b"a text")
+        tf.io.write_file(str(path), content())
     monkeypatch.setattr(tf.data.Dataset, "__init__", tf.data.Dataset.__init__)
     note_places(tf.data.Dataset)
     function = getattr(keras.utils, f"{kind}_dataset_from_directory")
