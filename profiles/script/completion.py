@@ -19,6 +19,7 @@ class HostStep:
       images: in the batch; None if unknown.
       steps: that this call made.
       traced: whether the call traced or compiled the model.
+      apart_ns: how long loops inside the step took.
     """
 
     asked_ns: int
@@ -27,6 +28,7 @@ class HostStep:
     images: int | None
     steps: int
     traced: bool
+    apart_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,4 +76,5 @@ def settle(tally: Tally, pending: deque[HostStep], done_ns: Sequence[int]) -> No
             host_step.steps,
             traced=host_step.traced,
             hooks_ns=step.hooks_ns,
+            apart_ns=min(host_step.apart_ns, step.done_ns - step.fetched_ns),
         )

@@ -34,11 +34,12 @@ class EpochRecord:
       between_ns: part of `steady_ns` between the steps.
       first_batch_ns: from the beginning of the epoch to the first batch.
       before_ns: from the beginning of the epoch to the call of the first step, without the hooks of callbacks.
-      wall_ns: from the call of the first step to the end of the last step.
+      wall_ns: from the call of the first step to the end of the last step, without loops inside the steps.
       after_ns: from the end of the last step to the beginning of validation or the end of the epoch. The iterator is
         torn down in this time.
       traced_ns: part of `wall_ns`: what steps that traced and compiled took longer than steady steps.
-      other_ns: from the end of `after_ns` to the end of the epoch: validation. Without `watch_ns`.
+      other_ns: from the end of `after_ns` to the end of the epoch, without `watch_ns`: validation. And loops inside the
+        steps.
       watch_ns: what the watch took for readings at both ends of the epoch. No other field has it.
       cpu_ns: CPU time of this process and its workers in the epoch, without `other_ns`.
       step_ns: times of at most 256 steady steps, drawn evenly, and last the time of the epoch's last step.
@@ -90,8 +91,8 @@ class EpochRecord:
     def outer_ns(self) -> int:
         """The time of the epoch by one clock, with validation, without hooks before its first step and after its last.
 
-        Each of the four summands begins where the previous one ends, but for `watch_ns` before the last, so that the
-        sum depends on the first and the last reading only.
+        Each of the four summands begins where the previous one ends, but for `watch_ns` before the last and for loops
+        inside the steps, so that the sum depends on the first and the last reading only.
         """
         return self.before_ns + self.wall_ns + self.after_ns + self.other_ns
 
@@ -191,7 +192,7 @@ class Tally:
         self._begin_ns = clock.now_ns()
         self._opening_watch_ns, self._closing_watch_ns = self._begin_ns - made_ns, 0
         self._cpu_ns = self._first_ns = self._ended_ns = self._read_ns = 0
-        self._watched_ns = 0
+        self._watched_ns = self._apart_ns = 0
         self._first_batch_ns: int | None = None
         self._images: int | None = 0
         self._read_images: int | None = 0
@@ -221,6 +222,7 @@ class Tally:
         *,
         traced: bool,
         hooks_ns: int = 0,
+        apart_ns: int = 0,
     ) -> None:
         """Adds a call whose fetching of batches was timed.
 
@@ -230,8 +232,11 @@ class Tally:
           steps: that the call made.
           traced: whether the call traced the model.
           hooks_ns: time of the batch hooks since the call before.
+          apart_ns: time of loops inside the step, which have records of their own.
         """
         wait_ns = fetched_ns - before_ns
+        own_ns = done_ns - fetched_ns - apart_ns
+        self._apart_ns += apart_ns
         if not self.calls:
             self._first_ns, self._first_hooks_ns = before_ns, hooks_ns
             self._first_batch_ns = fetched_ns - self._begin_ns - self._before_hooks_ns - hooks_ns
@@ -239,16 +244,16 @@ class Tally:
             self._all_callbacks_ns += hooks_ns
         self._all_waits_ns = _plus(self._all_waits_ns, wait_ns)
         if traced:
-            self._traced_ns.append(done_ns - fetched_ns)
+            self._traced_ns.append(own_ns)
         elif self.calls < self._ramp_steps:
-            self._instead = (steps, done_ns - before_ns, images, wait_ns)
+            self._instead = (steps, wait_ns + own_ns, images, wait_ns)
         else:
             self._between_ns += before_ns - self.last_ns
             self._callbacks_ns += hooks_ns
-            self._steady(steps, done_ns - self.last_ns, images, wait_ns)
-            self._draw((done_ns - before_ns) // steps)
+            self._steady(steps, done_ns - self.last_ns - apart_ns, images, wait_ns)
+            self._draw((wait_ns + own_ns) // steps)
             if len(self._first_steps_ns) < FIRST_STEPS:
-                self._first_steps_ns.append((wait_ns, done_ns - fetched_ns))
+                self._first_steps_ns.append((wait_ns, own_ns))
         self._images = _plus(self._images, images)
         self._note_batch(images, steps)
         self._end_call(done_ns, steps)
@@ -361,10 +366,10 @@ class Tally:
             between_ns=self._between_ns,
             first_batch_ns=self._first_batch_ns,
             before_ns=self._first_ns - self._begin_ns - self._before_hooks_ns - self._first_hooks_ns,
-            wall_ns=self.last_ns - self._first_ns,
+            wall_ns=self.last_ns - self._first_ns - self._apart_ns,
             after_ns=self._ended_ns - self.last_ns - self._last_hooks_ns - self._watched_ns,
             traced_ns=sum(max(0, ns - step_ns) for ns in self._traced_ns),
-            other_ns=now_ns - self._ended_ns - self._closing_watch_ns - self._after_hooks_ns,
+            other_ns=now_ns - self._ended_ns - self._closing_watch_ns - self._after_hooks_ns + self._apart_ns,
             cpu_ns=self._cpu_ns,
             step_ns=(*self._step_ns, *(() if self._last_step_ns is None else (self._last_step_ns,))),
             asynchronous=asynchronous,

@@ -187,7 +187,7 @@ class Loops:
             loop = self._loops.get(key)
             if loop is None:
                 loop = self._loops[key] = _Loop(Path(place).name, source, data, kind)
-            watched = Pass(place, data, loop, self._count)
+            watched = Pass(place, data, loop, self._count, outer=self._step_here())
             for other in list(self._running):
                 if other.place == place and other.runs:
                     other.overtaken_by(watched)
@@ -200,6 +200,11 @@ class Loops:
             for ended in set(self._loops.values()) - kept:
                 ended.loader = ended.work = None
         return watched
+
+    def _step_here(self) -> Pass | None:
+        """Returns the pass in whose step this thread is, the innermost of several; None outside of steps."""
+        inside = [one for one in list(self._running) if one.runs and one.in_step_of == threading.get_ident()]
+        return max(inside, key=lambda one: one.came_ns, default=None)
 
     def wait(self) -> None:
         """Waits for all threads that may train."""
@@ -343,12 +348,27 @@ class Pass:
 
     A device that computes behind the host, as that of JAX does, is idle only from when it has finished the step before.
     What it still computes when a batch is asked for is waited for by a thread, so that no step of the script waits.
+
+    A pass that begins and ends within a step of another, such as an evaluation from time to time, is no part of it.
+
+    Args:
+      outer: the pass in whose step this one begins; None for none.
     """
 
-    def __init__(self, place: str, data: Any, loop: _Loop, count: Callable[[], None]) -> None:
+    def __init__(
+        self, place: str, data: Any, loop: _Loop, count: Callable[[], None], outer: Pass | None = None
+    ) -> None:
         self.place = place
         self.loop: _Loop | None = loop
         self._count = count
+        self._thread = threading.get_ident()
+        # The pass in whose step this one began, and which step that is.
+        self._outer = None if outer is None else (weakref.ref(outer), outer.came_ns)
+        self._began_ns = clock.now_ns()
+        # How long the passes took that began and ended in the step of this one that is made now.
+        self._apart_ns = 0
+        if outer is not None:
+            outer.drop_notes()
         self._drawn: tuple[int, int, int | None] | None = None
         self._step_cpu_ns = 0
         self._notes: StepNotes | None = None
@@ -372,6 +392,30 @@ class Pass:
     def runs(self) -> bool:
         """Whether this pass has not ended."""
         return self.loop is not None
+
+    @property
+    def in_step_of(self) -> int | None:
+        """The thread that makes a step of this pass now; None between steps."""
+        return None if self._drawn is None else self._thread
+
+    @property
+    def came_ns(self) -> int:
+        """When the batch of the step came that is made now; 0 between steps."""
+        return 0 if self._drawn is None else self._drawn[1]
+
+    def drop_notes(self) -> None:
+        """Notes no more of this step: what a loop inside it runs is no part of it."""
+        notes, self._notes = self._notes, None
+        if notes is not None:
+            notes.close()
+
+    def _end_in_outer(self) -> None:
+        """Has the step in which this pass began leave out this pass, if that step has not ended before."""
+        if self._outer is None:
+            return
+        outer, came_ns = self._outer[0](), self._outer[1]
+        if outer is not None and outer.came_ns == came_ns:
+            outer._apart_ns += clock.now_ns() - self._began_ns
 
     def draw(self, fetch: Callable[[], Any]) -> Any:
         """Fetches the next batch for the script, and ends the step before."""
@@ -433,6 +477,7 @@ class Pass:
         loop, self.loop = self.loop, None
         if loop is None:
             return
+        self._end_in_outer()
         loop.left |= left
         if self._completion is not None:
             settle(self._tally, self._pending, self._completion.take_all())
@@ -470,14 +515,23 @@ class Pass:
         self._end_notes()
         loop.note_step(now_ns - came_ns, clock.own_cpu_ns() - self._step_cpu_ns)
         traced, self._traces = self._traces, False
+        apart_ns, self._apart_ns = self._apart_ns, 0
         if not self._tally.steps and not self._pending:
             self._completion = loop.source.completion()
             loop.behind = self._completion is not None
         if self._completion is None:
-            self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=traced)
+            self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=traced, apart_ns=apart_ns)
             return True
         self._pending.append(
-            HostStep(asked_ns=asked_ns, fetched_ns=came_ns, hooks_ns=(), images=images, steps=1, traced=traced)
+            HostStep(
+                asked_ns=asked_ns,
+                fetched_ns=came_ns,
+                hooks_ns=(),
+                images=images,
+                steps=1,
+                traced=traced,
+                apart_ns=apart_ns,
+            )
         )
         results = loop.source.results()
         if not traced:

@@ -98,6 +98,18 @@ print(seen)
 SCRIPTS = {
     "trains": (TRAINS, ()),
     "eight steps": (TRAINS, ("--max-steps", "8")),
+    "an evaluation in a step": (
+        """
+        for epoch in range(3):
+            for step, (images, labels) in enumerate(train):
+                time.sleep(0.02)
+                if step % 3 == 1:
+                    with torch.no_grad():
+                        for images, labels in test:
+                            time.sleep(0.001)
+        """,
+        (),
+    ),
     "an iterator in the place of another": (
         """
         for epoch in range(3):
@@ -255,6 +267,16 @@ def test_a_planted_loader_is_found_in_a_loop_that_trains(ran):
     assert train["loading_ratio"] == pytest.approx(18 / 38, rel=1e-4)
     assert test["loading_ratio"] == pytest.approx(1, rel=1e-4)
     assert "47% of an epoch is loading" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.long
+def test_a_loop_inside_a_step_is_a_loop_of_its_own(ran):
+    """In an epoch 3 of 10 steps of 20 ms have an evaluation inside: 3 batches of 60 ms, with 1 ms for each."""
+    shown = ran["an evaluation in a step"]
+    train, test = shown.results["results"]
+    assert train["loading_ratio"] == pytest.approx(18 / 38, rel=1e-4)
+    assert test["loading_ratio"] == pytest.approx(60 / 61, rel=1e-4)
+    assert train["epoch_images_per_sec"] == pytest.approx(6 / 0.038, rel=1e-4)
 
 
 @pytest.mark.needs("torch")
