@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
+from unstall.needs import DISTRIBUTIONS
 from unstall.pipeline.address import NO_SERVICE
 from unstall.pipeline.config import AUTO, LONG_EPOCH, PipelineConfig
 from unstall.pipeline.errors import ExportError
@@ -40,7 +41,7 @@ def export(config: PipelineConfig, source: ImageSource, given: str | None = None
     Args:
       config: with `loader="tf_data"`.
       source: all images of a folder, or of a prepared copy.
-      given: the source as the user names it. The script has a folder by this name, and names it where it reads a copy.
+      given: the source as the user names it; the script names it where it reads a copy.
     Raises:
       ExportError: if the loader is another one, or a service makes the batches; or if the images are arrays in memory,
         are only a part of those that the script would read, or are more pixels in one file than the memory can hold.
@@ -55,11 +56,13 @@ def export(config: PipelineConfig, source: ImageSource, given: str | None = None
     if config.service != NO_SERVICE:
         raise ExportError(f"a script makes its own batches. Use service='none'. Received: service={config.service!r}.")
     copy = source
+    if given is not None and os.path.exists(given):  # a script runs from any folder
+        given = os.path.abspath(given)
     if config.storage != "files":
         copy, _ = prepared_copy(source, config)
     if config.cache == "disk":
         copy, _ = cached_copy(copy, config)
-    return _render(config, copy, _copied(config, source, copy, given), given)
+    return _render(config, copy, _copied(config, source, copy, given))
 
 
 def _copied(config: PipelineConfig, source: ImageSource, copy: ImageSource, given: str | None) -> tuple[str, ...]:
@@ -81,10 +84,10 @@ def _copy_options(config: PipelineConfig, copy: ImageSource) -> str:
     return f"--as {form}" + (f" --image-size {size} --decode {config.decode}" if form != "records" else "")
 
 
-def _render(config: PipelineConfig, source: ImageSource, copied: tuple[str, ...], given: str | None) -> str:
+def _render(config: PipelineConfig, source: ImageSource, copied: tuple[str, ...]) -> str:
     return code_template("tf_data.py.j2").render(
         **_values(config, source),
-        **_place(config, source, given),
+        **_place(config, source),
         copied=copied,
         copy_options=_copy_options(config, source),
     )
@@ -93,11 +96,13 @@ def _render(config: PipelineConfig, source: ImageSource, copied: tuple[str, ...]
 def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     """Returns the template's values that depend on the config and the source, but not on where the images lie."""
     per_call = batches_per_call(source, config)
-    host_draws = config.augmentation is not None and config.augment_at != "device"
     by_index = config.cache != "memory" and source.records is None
     calls = f", num_parallel_calls=CALLS, deterministic={config.deterministic or 'not training'}"
+    packages = packages_of(config, files=source.root is not None)
     return {
         "config": config,
+        "installs": {package: f"pip install {DISTRIBUTIONS[package]}" for package in packages},
+        "install": install_command(packages),
         "augmentation": config.augmentation,
         "drawn": drawn_text(config),
         "composed": config.composed,
@@ -108,7 +113,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
             and config.augmentation.crops
             and source.arrays is None
         ),
-        "draws": host_draws and not config.augment_with.startswith("keras_"),
+        "draws": _draws(config),
         "batches_per_call": per_call,
         "whole_batches": yields_batches(source, config),
         "call_size": "BATCH_SIZE" if per_call == 1 else "CALL_SIZE",
@@ -128,8 +133,32 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
     }
 
 
-def _place(config: PipelineConfig, source: ImageSource, given: str | None) -> dict[str, Any]:
-    """Returns the template's values that depend on where the images lie.
+def packages_of(config: PipelineConfig, *, files: bool = True) -> tuple[str, ...]:
+    """Returns the packages beside TensorFlow that a pipeline's script imports, by the names under which it does.
+
+    Args:
+      files: whether the source is files of images, not a prepared copy.
+    """
+    by_library = {"opencv": ("cv2",), "albumentations": ("albumentations", "cv2")}
+    packages = by_library.get(config.augment_with, ()) if _draws(config) else ()
+    reads_files = files and config.storage in ("files", "resized")
+    reads_headers = reads_files and config.composed and config.decode == "scaled"
+    return (*packages, "PIL") if reads_headers else packages
+
+
+def install_command(packages: Sequence[str]) -> str:
+    """Returns the command that installs what a script needs beside TensorFlow; "" if that is nothing."""
+    return f"pip install {' '.join(DISTRIBUTIONS[package] for package in packages)}" if packages else ""
+
+
+def _draws(config: PipelineConfig) -> bool:
+    """Whether a pipeline makes random draws itself: layers make their own."""
+    by_layers = config.augment_at == "device" or config.augment_with.startswith("keras_")
+    return config.augmentation is not None and not by_layers
+
+
+def _place(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
+    """Returns the template's values that depend on where the images lie, by absolute paths.
 
     Raises:
       ExportError: if a script cannot read them from there, or would also read images that the source does not have.
@@ -140,8 +169,7 @@ def _place(config: PipelineConfig, source: ImageSource, given: str | None) -> di
             "prepared copy, or files have come to the folder since it was scanned."
         )
     if source.root is not None:
-        as_given = given is not None and Path(given).resolve() == source.root
-        return {"reads": "files", "folder": given if as_given else str(source.root)}
+        return {"reads": "files", "folder": str(source.root)}
     if isinstance(source.arrays, MappedImages):
         if config.shuffle_buffer and not source.arrays.fits_in_memory:
             raise ExportError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rich.progress import Progress
 
 from unstall.benchmarks.lab.command import read_source
 from unstall.benchmarks.lab.run import LabRun
-from unstall.benchmarks.tune.plan import SCRIPT, TOML, Asked, Plan
+from unstall.benchmarks.tune.plan import TOML, Asked, Plan
 from unstall.benchmarks.tune.results import Results
 from unstall.benchmarks.tune.rounds import say_beside
 from unstall.benchmarks.tune.samples import SearchSamples
@@ -71,11 +72,14 @@ class Run(LabRun[Asked, SearchSamples]):
         """
         assert results.chosen is not None
         config = results.chosen.config
-        toml, script = self._plan.out / TOML, self._plan.out / SCRIPT
+        toml, script = self._plan.out / TOML, self._plan.script
         write_atomically(toml, config_to_toml(config))
         try:
-            write_atomically(script, export(config, self._source, self._plan.data))
+            text = export(config, self._source, self._plan.data)
+            if os.path.lexists(script):
+                raise FileExistsError("another file has this name by now")
+            write_atomically(script, text)
         except (ExportError, SourceError, OSError) as error:
-            console.print(f"no {SCRIPT}: {error}", soft_wrap=True)
+            console.print(f"no {script.name}: {error}", soft_wrap=True)
             return (toml,)
         return toml, script

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from unstall.pipeline.cache import cache_root
 from unstall.profiles import Device
 from unstall.profiles.provenance import without_folder
 
-# What a search writes beside its results: the chosen pipeline as settings, and as plain tf.data code.
+# What a search writes: the chosen pipeline as settings, beside its results, and as plain tf.data code.
 TOML, SCRIPT, DIFF = "tuned.toml", "tuned.py", "tuned.diff"
 # The part of the free memory, and of the free disk, that a search may use unless the user gives a limit.
 _FREE_RATIO = 0.5
@@ -52,6 +54,7 @@ class Asked:
       data: the name that the user gave to the images, without folders.
       model: its name, without folders.
       base: the augmentation, batch size, shuffle buffer and seed that every pipeline keeps.
+      script: where the chosen pipeline is written as code, from the current folder, without those above the last one.
     """
 
     data: str
@@ -59,6 +62,7 @@ class Asked:
     device: Device
     base: PipelineConfig
     limits: Limits
+    script: str = SCRIPT  # of documents of earlier versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ class Plan:
     Attributes:
       data: the images, as the user named them.
       model: as the user named it.
+      script: where the chosen pipeline is written as code.
       details: whether all tables and sentences are printed.
       thorough: whether more pipelines are measured, in more rounds, and the price of a fixed order as well.
     """
@@ -76,6 +81,7 @@ class Plan:
     data: str
     model: str
     out: Path
+    script: Path
     skip_list: Path | None = None
     details: bool = False
     thorough: bool = False
@@ -125,6 +131,9 @@ def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
       UserError: in one line, with the nearest known name where there is one.
     """
     shared = _shared_options(arguments)
+    # A script of the user's imports it from its own folder, which most often is the current one.
+    folder = arguments.out or Path()
+    script = free_module(folder / SCRIPT)
     return Plan(
         asked=Asked(
             data=without_folder(arguments.data),
@@ -132,14 +141,22 @@ def read_search(arguments: argparse.Namespace, out: Path) -> Plan:
             device=shared.device,
             base=shared.base,
             limits=shared.limits,
+            script=str(Path(without_folder(str(folder)), script.name)),
         ),
         data=arguments.data,
         model=shared.model,
         out=out,
+        script=script,
         skip_list=arguments.skip_list,
         details=arguments.details,
         thorough=arguments.thorough,
     )
+
+
+def free_module(path: Path) -> Path:
+    """Returns the path, or where something lies there already, the next like it: tuned_2.py. Each can be imported."""
+    others = (path.with_stem(f"{path.stem}_{number}") for number in itertools.count(2))
+    return next(one for one in itertools.chain([path], others) if not os.path.lexists(one))
 
 
 def read_advice(arguments: argparse.Namespace, out: Path) -> AdvicePlan:

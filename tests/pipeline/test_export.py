@@ -24,6 +24,7 @@ from PIL import Image
 
 import unstall.pipeline.export as exporting
 from tests.checks import OURS
+from unstall.needs import DISTRIBUTIONS
 from unstall.pipeline import VARIANTS, Augmentation, PipelineConfig, build, from_arrays, from_folder
 from unstall.pipeline.augmentation import FILL_MODES
 from unstall.pipeline.commands import materialize as materialize_command
@@ -436,6 +437,12 @@ def test_scripts_import_what_they_use_and_nothing_of_ours(few, tmp_path):
         imported = imported_by(text)
         assert not imported & {*OURS, "unstall"} and "tensorflow" in imported
         assert tuple(sorted(imported & OPTIONAL)) in SETS
+        needed = {DISTRIBUTIONS[name] for name in imported & OPTIONAL - {"keras"}}  # TensorFlow brings Keras
+        said = text.splitlines()[2]
+        if needed:
+            assert {*said.removeprefix("It needs TensorFlow, and what this installs: pip install ").split()} == needed
+        else:
+            assert said == "It needs nothing but TensorFlow."
     checked = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E9,F", "-q", str(tmp_path)],
         capture_output=True,
@@ -516,11 +523,21 @@ def test_a_script_divides_one_folder_as_keras_does(name, few):
         assert sum(len(labels) for _, labels in served) == flow.samples > 0
 
 
-def test_a_script_has_the_folder_as_the_user_names_it_and_the_command_of_a_copy(few, monkeypatch, tmp_path):
+def test_a_script_has_paths_that_hold_in_any_folder_and_the_command_of_a_copy(few, monkeypatch, tmp_path):
     monkeypatch.chdir(few.root.parent)
-    assert f"FOLDER = '{few.root.name}'" in export(BASE, few, few.root.name)
-    assert f"FOLDER = {str(few.root)!r}" in export(BASE, few, "generated:12")
     raw = export(dataclasses.replace(BASE, storage="raw"), few, few.root.name)
+    (tmp_path / "files.py").write_text(export(BASE, few, few.root.name))
+    (tmp_path / "raw.py").write_text(raw)
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, "unstall", "../files.py", "../raw.py"],
+        cwd=tmp_path / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(5, 64, 64, 3) <dtype: 'float32'> [") == 2
     command = re.search(r"unstall materialize (.*)", raw)[1].replace("COPY", str(tmp_path / "copy"))
     assert materialize_command.main(shlex.split(command)) == 0
     script = script_of(dataclasses.replace(BASE, storage="raw"), few)
