@@ -287,8 +287,8 @@ def _kinds(base: PipelineConfig, *, accelerator: bool, scales: bool) -> Iterator
     ):
         if storage != "files" and cache != "none":
             continue  # cache and copy would keep the same pixels
-        if storage in ("resized", "raw") and decode != "full":
-            continue  # the copy is made once: faster decoding saves nothing
+        if (storage in ("resized", "raw") or cache != "none") and decode != "full":
+            continue  # images are decoded once, for the copy or the cache: an epoch after that is as fast either way
         if storage == "raw" and resample == "separate" and base.augmentation is not None:
             continue  # does image by image what "composed" does in batches
         try:

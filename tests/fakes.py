@@ -26,7 +26,9 @@ from unstall.benchmarks.lab.child import JobRefused
 from unstall.benchmarks.lab.rounds import Turn
 from unstall.benchmarks.lab.serve import one_line
 from unstall.benchmarks.lab.session import Job, JobFacts, ModelFacts
+from unstall.benchmarks.tune.exactness import Exactness
 from unstall.benchmarks.tune.results import AUTOTUNE
+from unstall.pipeline.cost_model import Consumer, StageCost, StageKey, predict
 from unstall.profiles import clock
 from unstall.profiles.devices import Device
 from unstall.profiles.machine.page_cache import StorageRates
@@ -181,6 +183,39 @@ class FakeChild:
                 warm_only="it reads its cache" if job.cold and job.config.cache != "none" else None,
             )
         return a_fake_sample(window, arguments[2])
+
+
+class PlantedChild(FakeChild):
+    """Answers like the tuner's child: stages cost what is planted, and training takes what follows from that."""
+
+    costs: ClassVar[dict[StageKey, StageCost]] = {}
+    consumer = Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
+
+    @staticmethod
+    def _cost(key: StageKey) -> StageCost:
+        """Photos take 1 ms to load and 20 us from a cache in memory; OpenCV warps a whole batch for 10 us an image."""
+        us_per_image = {"load": 1000.0, "composed": 1000.0, "cached": 20.0 if key[1] == "memory" else 900.0}
+        if key == ("augment", "opencv", "batch"):
+            return StageCost(us_per_image=10.0)
+        return StageCost(us_per_image=us_per_image.get(key[0], 50.0))
+
+    def ask(self, method, *arguments, timeout_s):
+        if method == "stage_costs":
+            PlantedChild.costs = {key: self._cost(key) for key in arguments[0]}
+            return self.costs, self.consumer
+        if method == "exactness":
+            return Exactness(mean_levels=0.0, largest_levels=0.0, psnr_db=None)
+        if method == "window":
+            job, window, round_ = arguments
+            planted = predict(job.config, self.costs, self.consumer, cores=2, images=40, source_bytes=1)
+            noise = 1 + 0.01 * (-1) ** round_
+            if job.config.autotune_algorithm == "stage_based":
+                noise /= 1.2
+            return a_sample(window, round=round_, ms=10e3 / planted.images_per_sec * noise)
+        return super().ask(method, *arguments, timeout_s=timeout_s)
+
+    def close(self):
+        pass
 
 
 NOISY = (AUTOTUNE, "noisy")

@@ -17,6 +17,8 @@ from unstall.benchmarks.tune.parser import CLASSES
 # 1 level on average; with decoding at a fraction of the size they differ by 5 (30 dB), with one resampling instead of
 # two as well by 6 (27 dB), and with another draw by 39.
 CLOSE_MEAN_LEVELS, CLOSE_PSNR_DB = 8.0, 25.0
+# Rounding to whole levels moves a pixel by half a level at most; the rest is for the arithmetic of float32.
+_EXACT_LEVELS = 0.51
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,11 @@ class Exactness:
     mean_levels: float
     largest_levels: float
     psnr_db: float | None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no pixel differs by more than rounding to whole levels does."""
+        return self.largest_levels <= _EXACT_LEVELS
 
     @property
     def name(self) -> str:

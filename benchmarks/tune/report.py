@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from unstall.benchmarks.lab.tables import Table, page, print_table
-from unstall.benchmarks.tune.plan import SCRIPT, TOML, Asked
+from unstall.benchmarks.tune.plan import TOML, Asked
 from unstall.benchmarks.tune.results import (
     AUTOTUNE,
     HEURISTIC,
@@ -23,7 +24,7 @@ from unstall.benchmarks.tune.results import (
 )
 from unstall.benchmarks.tune.samples import SearchSamples
 from unstall.pipeline.cost_model import stages_of
-from unstall.pipeline.export import drawn_text
+from unstall.pipeline.export import drawn_text, install_command, packages_of
 from unstall.profiles.report import Bar, Kind, Line, Picture, Screen
 from unstall.profiles.statistics import range_cell, range_text
 
@@ -133,13 +134,13 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
     assert chosen is not None and document.dataset is not None
     faster = chosen is not results.incumbent
     exactness = chosen.subject.exactness
-    text = _choice(chosen, results)
+    text = " ".join([_choice(chosen, results), *_of_passed_over(chosen, results)])
     if faster and exactness is not None and exactness.psnr_db is not None:
         text += f" Its images are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average."
     usual = _usual(results) or [(results.incumbent.name, results.incumbent)]  # none could be measured
     shown = [(name, _ratio(result, results)) for name, result in usual]
     if faster:
-        on_copy = results.on_copy
+        on_copy = results.on_chosen_copy
         if on_copy is not None and (gain := on_copy.again_against(results.incumbent)) is not None:
             shown.append((on_copy.name, gain[0]))
         shown.append(("tuned", _ratio(chosen, results)))
@@ -168,15 +169,25 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
                 ),
             ),
             why=(Line(label="BATCHES", text=_batches(chosen)),),
-            next=(
-                Line(
-                    label="NEXT",
-                    text=f"{SCRIPT}, below, gives these batches to a training of your own:",
-                    code=("from tuned import fit_arguments", "model.fit(**fit_arguments(), epochs=...)"),
-                ),
-            ),
+            next=_next(document, chosen),
         ),
     )
+
+
+def _next(document: SearchDocument, chosen: Result) -> tuple[Line, ...]:
+    """Returns how the chosen pipeline gets into a training: what to install first, and the lines that use it."""
+    script = document.plan.script
+    lines = f"from {Path(script).stem} import fit_arguments", "model.fit(**fit_arguments(), epochs=5)"
+    use = Line(label="NEXT", text=f"{script} gives these batches to a script beside it:", code=lines)
+    install = install_command(_packages(document, chosen))
+    if not install:
+        return (use,)
+    return Line(label="NEXT", text=f"what {script} needs beside TensorFlow:", code=(install,)), use
+
+
+def _packages(document: SearchDocument, chosen: Result) -> tuple[str, ...]:
+    assert document.dataset is not None
+    return packages_of(chosen.config, files=document.dataset["kind"] not in ("records", "raw"))
 
 
 def _batches(chosen: Result) -> str:
@@ -205,7 +216,8 @@ def _bars(results: Results) -> list[str]:
 def _sentences(document: SearchDocument, results: Results) -> list[str]:
     chosen, samples = results.chosen, document.samples
     assert chosen is not None
-    sentences = [_choice(chosen, results), *_of_highest(chosen, results), _limit(chosen, document, results)]
+    sentences = [_choice(chosen, results), *(_of_passed_over(chosen, results) or _of_highest(chosen, results))]
+    sentences.append(_limit(chosen, document, results))
     if results.prepare_s:
         sentences.append(f"Before its first epoch it takes {results.prepare_s:,.1f} s, once.")
     sentences += [*_of_copy(chosen, results), *_of_algorithms(results)]
@@ -251,6 +263,20 @@ def _choice(chosen: Result, results: Results) -> str:
     return f"{chosen.name} is {ratio:.2f} times as fast as {incumbent.name} ({range_text(interval)}{where})."
 
 
+def _of_passed_over(chosen: Result, results: Results) -> list[str]:
+    """Says by how much the fastest would be faster, where it is not chosen because its pixels are not exact."""
+    fastest = results.passed_over
+    if fastest is None:
+        return []
+    exact = results.rivals[1]
+    against = fastest.again_against(exact)
+    gain = "" if against is None else f" {against[0]:.2f} times as fast ({range_text(against[1])})"
+    exactness = fastest.subject.exactness
+    off = "are drawn in another way" if exactness is None else f"are up to {exactness.largest_levels:.0f} levels off"
+    than = "this" if exact is chosen else f"{exact.name}, whose gain was not confirmed either"
+    return [f"{fastest.name}, whose pixels {off}, is not surely faster than {than}:{gain}."]
+
+
 def _of_highest(chosen: Result, results: Results) -> list[str]:
     """Says why the highest pipeline of the table is not the chosen one; nothing where it is."""
     if chosen is results.incumbent:
@@ -261,6 +287,8 @@ def _of_highest(chosen: Result, results: Results) -> list[str]:
     ratio, interval = chosen.against(highest)
     shared, _ = shared_rounds(chosen.epoch_images_per_sec, highest.epoch_images_per_sec)
     simpler = ", and is the simpler" if simplicity(chosen.config) < simplicity(highest.config) else ""
+    if chosen.is_exact and not highest.is_exact:
+        simpler = ", and is exact"
     return [
         f"{highest.name} stands above it in the table. In all {len(shared)} rounds that both have, the chosen pipeline "
         f"has {ratio:.2f} times its rate ({range_text(interval)}){simpler}."
@@ -269,8 +297,8 @@ def _of_highest(chosen: Result, results: Results) -> list[str]:
 
 def _of_copy(chosen: Result, results: Results) -> list[str]:
     """Says what of the gain is the copy's, and what the tuning adds."""
-    on_copy = results.on_copy
-    if on_copy is None or chosen is results.incumbent:
+    on_copy = results.on_chosen_copy
+    if on_copy is None:
         return []
     of_copy, of_tuning = on_copy.again_against(results.incumbent), chosen.again_against(on_copy)
     if of_copy is None or of_tuning is None:
@@ -335,12 +363,15 @@ def _copies(document: SearchDocument, results: Results) -> dict[str, Any]:
     assert results.chosen is not None
     return {
         "chosen": results.chosen.name,
+        "packages": _packages(document, results.chosen),
+        "passed_over": results.passed_over and results.passed_over.name,
         "results": [
             {
                 "name": row.result.name,
                 "images_per_sec": row.images_per_sec,
                 "of_autotune": {"ratio": row.ratio, "ci95": row.interval},
                 "exactness_class": row.result.subject.exactness and row.result.subject.exactness.name,
+                "exact": row.result.is_exact,
                 "epoch_images_per_sec": row.result.epoch_images_per_sec,
                 "again_images_per_sec": row.result.again_images_per_sec,
                 "loader_images_per_sec": row.result.loader_images_per_sec,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unstall.benchmarks.tune.plan import Asked
 from unstall.benchmarks.tune.samples import MeasuredPipeline, SearchSamples, Subject
 from unstall.pipeline import PipelineConfig
+from unstall.pipeline.export import packages_of
 from unstall.profiles.report import Document
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import Interval, geometric_mean, ratio_interval, significantly_above
@@ -53,6 +54,10 @@ class Result:
         return self.subject.config
 
     @property
+    def is_exact(self) -> bool:
+        return self.subject.is_exact
+
+    @property
     def rate(self) -> float:
         """Images/sec of whole epochs, over all rounds before the choice."""
         return geometric_mean(self.epoch_images_per_sec)
@@ -70,6 +75,15 @@ class Result:
         """Returns the same as `against` from the rounds measured after the choice; None if there are none."""
         ours, theirs = self.again_images_per_sec, other.again_images_per_sec
         return ratio_interval(ours, theirs) if ours and len(ours) == len(theirs) else None
+
+    def is_confirmed_against(self, other: Result) -> bool:
+        """Whether the rounds measured after the choice show that this is faster than the other."""
+        again = self.again_against(other)
+        return again is not None and _is_above_one(again[1])
+
+
+def _is_above_one(interval: Interval | None) -> bool:
+    return interval is not None and interval[0] > 1
 
 
 def shared_rounds(ours: Sequence[float], theirs: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
@@ -95,10 +109,12 @@ class Results:
 
     Attributes:
       results: of all subjects that were measured in a whole round; naive, heuristic and AUTOTUNE first.
-      chosen: the fastest, where it is significantly faster than AUTOTUNE when both were measured again; AUTOTUNE where
-        none is. None where nothing was measured.
+      chosen: of the rivals the first that is significantly faster than each of those after it when they were measured
+        again; None where nothing was measured.
+      rivals: those that were measured again, in the order in which they are preferred; empty where none were, and while
+        the search has not ended. See `rivals_of`.
       algorithms: AUTOTUNE with each of TensorFlow's algorithms; empty for a quick search.
-      on_copy: AUTOTUNE on the copy or cache of the pipeline that was measured again; None where that has none.
+      on_copy: AUTOTUNE on the copy or cache of the first of the rivals; None where that has none.
       order: None where the price of a fixed order was not measured.
       prepare_s: seconds before the first epoch, for all images; 0 where nothing is prepared.
     """
@@ -107,6 +123,7 @@ class Results:
     chosen: Result | None
     order: OrderResults | None
     prepare_s: float
+    rivals: tuple[Result, ...] = ()
     algorithms: tuple[Result, ...] = ()
     on_copy: Result | None = None
 
@@ -117,6 +134,21 @@ class Results:
     def incumbent(self) -> Result:
         """The result that others must be faster than: AUTOTUNE, or the first where AUTOTUNE could not be measured."""
         return self.named(AUTOTUNE) or self.results[0]
+
+    @property
+    def on_chosen_copy(self) -> Result | None:
+        """AUTOTUNE on the copy or cache of the chosen pipeline; None where that has none, or it was not measured."""
+        if self.on_copy is None or self.chosen is None:
+            return None
+        copies = [(result.config.storage, result.config.cache) for result in (self.on_copy, self.chosen)]
+        return self.on_copy if copies[0] == copies[1] else None
+
+    @property
+    def passed_over(self) -> Result | None:
+        """The fastest, where another is chosen because it is not exact: it is faster than AUTOTUNE all the same."""
+        if not self.rivals or self.rivals[0] in (self.chosen, self.incumbent) or self.rivals[0].is_exact:
+            return None
+        return self.rivals[0] if self.rivals[0].is_confirmed_against(self.incumbent) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +201,7 @@ def results_of(samples: SearchSamples, images: int, *, ended: bool) -> Results:
     return Results(
         results=results,
         chosen=settle(results, samples.chosen_first if ended else None),
+        rivals=rivals_of(results, samples.chosen_first) if ended else (),
         order=order,
         prepare_s=samples.prepare_s_per_image * images,
         algorithms=rates_of_subjects(samples.algorithms, images),
@@ -205,29 +238,56 @@ def settle(results: Sequence[Result], chosen_first: str | None) -> Result:
     """Returns the final choice.
 
     Args:
-      chosen_first: the name of the subject that was measured again beside AUTOTUNE, if any was. It stays chosen if it
-        is significantly faster in those rounds too, or if AUTOTUNE could not be measured.
+      chosen_first: the name of the subject that was measured again beside its rivals, if any was. Of all these the
+        first is chosen that is significantly faster in those rounds, too, than each of those after it.
+    """
+    rivals = rivals_of(results, chosen_first)
+    if not rivals:
+        return choose(results)
+    return next(
+        rival
+        for place, rival in enumerate(rivals)
+        if all(rival.is_confirmed_against(other) for other in rivals[place + 1 :])
+    )
+
+
+def rivals_of(results: Sequence[Result], chosen_first: str | None) -> tuple[Result, ...]:
+    """Returns those that are measured again, in the order in which they are preferred; empty without a `chosen_first`.
+
+    These are the one that the first rounds chose; if that is not exact, the best exact one, which it must beat; and
+    AUTOTUNE.
     """
     if chosen_first is None:
-        return choose(results)
+        return ()
     by_name = {result.name: result for result in results}
-    fastest, incumbent = by_name.get(chosen_first), by_name.get(AUTOTUNE)
-    if fastest is None or incumbent is None:
-        return fastest or incumbent or results[0]
-    again = fastest.again_against(incumbent)
-    confirmed = again is not None and again[1] is not None and again[1][0] > 1
-    return fastest if confirmed else incumbent
+    first, exact = by_name.get(chosen_first), _best_exact(results, surely=False)
+    names = [chosen_first, *([exact.name] if exact and not (first and first.is_exact) else []), AUTOTUNE]
+    return tuple(by_name[name] for name in dict.fromkeys(names) if name in by_name)
 
 
 def choose(results: Sequence[Result], *, surely: bool = True) -> Result:
     """Returns the best result that is significantly faster than AUTOTUNE, or AUTOTUNE.
 
-    Of those that are not significantly slower than the fastest, and no more than 1 % slower, it returns the simplest.
+    Of those that are not significantly slower than the fastest, and no more than 1 % slower, it returns an exact one if
+    there is one, and of these the simplest. One that is not exact must be significantly faster than the best exact one.
 
     Args:
       surely: whether these rounds must show that it is faster. If not, rounds that did not choose it must: of a single
         candidate that is one comparison, whatever the number of pipelines was.
     """
+    best, exact = _best(results, surely=surely), _best_exact(results, surely=surely)
+    if not surely or best.is_exact or exact is None or _is_above_one(best.against(exact)[1]):
+        return best
+    return exact
+
+
+def _best_exact(results: Sequence[Result], *, surely: bool) -> Result | None:
+    exact = [result for result in results if result.is_exact]
+    return _best(exact, surely=surely) if exact else None
+
+
+def _best(results: Sequence[Result], *, surely: bool) -> Result:
+    """Returns what `choose` does, whether it is exact or not."""
     incumbent = next((result for result in results if result.name == AUTOTUNE), results[0])
     others = [result for result in results if result is not incumbent]
     faster = significantly_above(
@@ -248,7 +308,7 @@ def choose(results: Sequence[Result], *, surely: bool = True) -> Result:
     level = [result for result in better if _may_equal(result, fastest)]
     # Few rounds also find much slower pipelines "not significantly slower": the simplest must be near the fastest, too.
     near = [result for result in level if result is fastest or result.against(fastest)[0] >= 1 - _LEVEL_RATIO]
-    return min(near, key=lambda result: (simplicity(result.config), -result.rate))
+    return min(near, key=lambda result: (not result.is_exact, simplicity(result.config), -result.rate))
 
 
 def undecided(results: Sequence[Result]) -> tuple[Result, ...]:
@@ -265,9 +325,31 @@ def _may_equal(result: Result, fastest: Result) -> bool:
     return result is fastest or interval is None or interval[0] <= 1
 
 
+def has_place(subject: Subject, shortlist: Sequence[Subject], places: int) -> bool:
+    """Whether a subject goes onto a shortlist, of which a place is kept for an exact one, and for one without packages.
+
+    What is not exact, or needs a package beside TensorFlow, must be faster than one that is, and needs none.
+
+    Args:
+      subject: the fastest, by prediction, that is not on the list.
+      places: of the list.
+    """
+    wanted = [is_wanted for is_wanted in (_is_exact, _is_plain) if not any(map(is_wanted, shortlist))]
+    return len(shortlist) + len(wanted) < places or any(is_wanted(subject) for is_wanted in wanted)
+
+
+def _is_exact(subject: Subject) -> bool:
+    return subject.is_exact
+
+
+def _is_plain(subject: Subject) -> bool:
+    return not packages_of(subject.config)
+
+
 def simplicity(config: PipelineConfig) -> tuple[int, ...]:
-    """Returns a key that sorts pipelines without a copy, a cache or another library first."""
+    """Returns a key that sorts pipelines with the fewest packages first, then those without a copy or a cache."""
     return (
+        len(packages_of(config)),
         _STORAGE.index(config.storage),
         _CACHES.index(config.cache),
         int(config.decode == "scaled") + int(config.composed),
@@ -284,7 +366,7 @@ def name_of(config: PipelineConfig) -> str:
     elif config.cache == "none":
         words.append("scaled" if config.decode == "scaled" else "full")
     if config.cache != "none":
-        words.append(f"{config.cache} cache" + (", scaled" if config.decode == "scaled" else ""))
+        words.append(f"{config.cache} cache")
     if config.composed:
         words.append("composed")
     elif config.augmentation is not None:

@@ -27,6 +27,13 @@ class Subject:
     prediction: Prediction
     exactness: Exactness | None = None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether its pixels are those of the reference, but for rounding; false for draws of another library."""
+        if self.exactness is None:
+            return not self.config.augment_with.startswith("keras_")
+        return self.exactness.is_exact
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPipeline:
@@ -62,8 +69,8 @@ class SearchSamples:
       predicted: for how many pipelines a rate was predicted.
       rejected: reasons why pipelines were not measured, and how many pipelines each reason holds for.
       subjects: the pipelines that were measured; naive, heuristic and AUTOTUNE first.
-      chosen_first: the name of the subject that was measured again beside AUTOTUNE, because the first rounds chose it;
-        None where they chose AUTOTUNE, and until they have chosen.
+      chosen_first: the name of the subject that was measured again, because the first rounds chose it, beside AUTOTUNE
+        and, if it is not exact, the best exact subject; None where they chose AUTOTUNE, and until they have chosen.
       algorithms: AUTOTUNE with each of TensorFlow's algorithms, in rounds before all others; the fastest of them is the
         subject AUTOTUNE. Empty for a quick search, whose AUTOTUNE has the default.
       on_copy: AUTOTUNE on the prepared copy or the cache of the chosen pipeline, in the rounds that measured the choice

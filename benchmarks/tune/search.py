@@ -24,8 +24,10 @@ from unstall.benchmarks.tune.results import (
     NAIVE,
     Result,
     choose,
+    has_place,
     name_of,
     rates_of_subjects,
+    rivals_of,
     settle,
     simplicity,
     undecided,
@@ -222,13 +224,17 @@ class Tuner:
         return sorted(best.values(), key=_place)
 
     def _shortlist(self, ranked: list[Subject], base: PipelineConfig) -> list[Subject]:
-        """Returns the first few subjects whose images are exact enough; compares pixels only until there are enough."""
+        """Returns the first few subjects whose images are exact enough; compares pixels only until there are enough.
+
+        See `has_place` for those that are taken though others are predicted to be faster.
+        """
         reference = replace(base, loader="tf_data", augment_with="tf_ops", augment_at="element")
+        places = SHORTLIST if self._thorough else QUICK_SHORTLIST
         chosen: list[Subject] = []
-        for place, subject in enumerate(ranked):
-            if len(chosen) == (SHORTLIST if self._thorough else QUICK_SHORTLIST):
-                self._rejected["predicted slower"] += len(ranked) - place
-                break
+        for subject in ranked:
+            if not has_place(subject, chosen, places):  # whatever its pixels are
+                self._rejected["predicted slower"] += 1
+                continue
             exactness: Exactness | None = None
             widest = "distribution"  # Keras layers make random draws of their own
             if not subject.config.augment_with.startswith("keras_"):
@@ -239,10 +245,13 @@ class Tuner:
                     self._rejected[f"cannot be built: {error}"] += 1
                     continue
                 exactness, widest = compared, compared.name
-            if allowed(widest, self._limits.exactness):
-                chosen.append(replace(subject, exactness=exactness))
-            else:
+            subject = replace(subject, exactness=exactness)
+            if not allowed(widest, self._limits.exactness):
                 self._rejected[f"images are of class {widest}, --exactness is {self._limits.exactness}"] += 1
+            elif has_place(subject, chosen, places):
+                chosen.append(subject)
+            else:
+                self._rejected["predicted slower"] += 1
         return chosen
 
     def _best_algorithm(self, autotune: PipelineConfig) -> PipelineConfig:
@@ -339,7 +348,7 @@ class Tuner:
         chosen = choose(results, surely=False)
         if chosen.name != AUTOTUNE:
             self._chosen_first = chosen.name
-            self._measure_again(chosen.name)
+            self._measure_again([rival.name for rival in rivals_of(results, chosen.name)])
             chosen = settle(self._results(), self._chosen_first)
         self._measured_before_order = self._measured
         if self._thorough:
@@ -350,13 +359,13 @@ class Tuner:
             except (JobRefused, ChildDied) as error:
                 self._unprepared = (LeftOut(who="its copy", reason=f"how long it takes is not known: {error}"),)
 
-    def _measure_again(self, name: str) -> None:
-        """Measures the chosen subject and AUTOTUNE in new rounds, which did not influence the choice.
+    def _measure_again(self, rivals: Sequence[str]) -> None:
+        """Measures the chosen subject, which comes first, and its rivals in new rounds, which did not choose it.
 
         The fastest of many owes its place to noise as well, so that the rounds that chose it overestimate its rate.
         """
-        group, rivals = self._group, (name, AUTOTUNE)
-        self._say(f"{name} and {AUTOTUNE} again")
+        group = self._group
+        self._say(f"again: {', '.join(rivals)}")
         for job in group.jobs:
             if self._subjects[job].name not in rivals:
                 group.retire(job)
@@ -365,7 +374,7 @@ class Tuner:
             if subject.name in rivals and job not in group.jobs and job in group.measured and job not in failed:
                 group.add(job)
         if self._thorough:
-            self._add_copy(name)
+            self._add_copy(rivals[0])
         turns = [Turn(group=group, of=job, window="again") for job in group.jobs]
         for number in range(_DECIDING_ROUNDS if self._thorough else _QUICK_AGAIN):
             run_round(turns, number, self._order)

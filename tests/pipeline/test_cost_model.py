@@ -233,6 +233,13 @@ def test_only_jpeg_files_are_decoded_at_a_fraction():
     assert {config.decode for config in every} == {"full"}
 
 
+def test_no_cache_of_a_candidate_is_filled_by_decoding_at_a_fraction():
+    """It would help the first epoch alone, and change the pixels of all."""
+    every = list(candidates(PipelineConfig(), cores=2, accelerator=True, scales=True))
+    assert {config.cache for config in every if config.decode == "scaled"} == {"none"}
+    assert {config.cache for config in every} == {"none", "memory", "disk"}
+
+
 def test_no_cache_of_a_candidate_has_anything_random_before_it():
     for config in candidates(PipelineConfig(), cores=2, accelerator=True, scales=True):
         assert config.cache == "none" or not config.composed

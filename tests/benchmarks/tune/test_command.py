@@ -8,26 +8,28 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from tests.builders import BARS as MEASURED_BARS
-from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_sample, a_search_document, samples_at
+from tests.builders import COMPOSED, PREDICTION, a_measured_pipeline, a_search_document, exact, samples_at
 from tests.builders import TUNED_BASE as BASE
 from tests.checks import assert_follows_from_its_file
-from tests.fakes import FakeChild, FakeGroup
+from tests.fakes import FakeGroup, PlantedChild
 from unstall.benchmarks.lab import rounds
 from unstall.benchmarks.lab.session import Job
 from unstall.benchmarks.lab.show import show
 from unstall.benchmarks.tune import __main__ as tune
 from unstall.benchmarks.tune import measure, report
-from unstall.benchmarks.tune.exactness import Exactness
-from unstall.benchmarks.tune.plan import size_bytes
+from unstall.benchmarks.tune.parser import parser
+from unstall.benchmarks.tune.plan import read_search, size_bytes
 from unstall.benchmarks.tune.report import KIND
 from unstall.benchmarks.tune.results import (
     AUTOTUNE,
@@ -44,8 +46,8 @@ from unstall.benchmarks.tune.results import (
 )
 from unstall.benchmarks.tune.samples import Subject
 from unstall.benchmarks.tune.search import Tuner, _bars, _place
+from unstall.needs import DISTRIBUTIONS
 from unstall.pipeline.config import CHOICES, PipelineConfig, config_from_toml
-from unstall.pipeline.cost_model import Consumer, StageCost, StageKey, predict
 from unstall.pipeline.errors import ExportError, WriteError
 from unstall.profiles.devices import Device
 from unstall.profiles.report.document import load
@@ -79,9 +81,16 @@ def test_autotune_stays_where_nothing_is_significantly_faster():
 
 
 def test_of_two_that_are_as_fast_the_simpler_is_chosen():
-    raw = replace(COMPOSED, storage="raw", decode="full")
-    found = choose((*BARS, candidate("raw", 1502.0, raw), candidate("files", 1500.0, COMPOSED)))
+    files = replace(COMPOSED, decode="full")
+    raw = replace(files, storage="raw")
+    found = choose((*BARS, candidate("raw", 1502.0, raw), candidate("files", 1500.0, files)))
     assert found.name == "files"
+
+
+def test_of_two_that_are_as_fast_the_one_with_fewer_packages_is_chosen():
+    opencv, tensorflow = replace(BASE, augment_with="opencv", augment_at="batch"), replace(BASE, cache="memory")
+    found = choose((*BARS, candidate("opencv", 1502.0, opencv), candidate("tensorflow", 1500.0, tensorflow)))
+    assert found.name == "tensorflow"
 
 
 def test_a_simpler_one_that_is_measurably_slower_is_not_chosen():
@@ -226,8 +235,9 @@ def test_the_heading_of_the_ratios_names_whom_they_are_against():
 
 def test_a_pipeline_that_stands_above_the_chosen_one_is_explained():
     """All pipelines have eight rounds, which the table shows; four more rounds are of two of them only."""
-    above = a_measured_pipeline("above", 1.0, replace(COMPOSED, storage="raw", decode="full"))
-    simpler = a_measured_pipeline("simpler", 1.0, COMPOSED)
+    files = replace(COMPOSED, decode="full")
+    above = a_measured_pipeline("above", 1.0, replace(files, storage="raw"))
+    simpler = a_measured_pipeline("simpler", 1.0, files)
     subjects = (
         *MEASURED_BARS,
         replace(above, samples=samples_at(*(1512.0,) * 8, *(1476.0,) * 4)),
@@ -249,11 +259,90 @@ def test_the_price_of_order_is_said_where_there_is_none_and_where_it_is_not_know
     assert "The price of `deterministic`, which stays on, was not measured: --thorough measures it." in said
 
 
+@pytest.mark.parametrize(
+    ("config", "kind", "install"),
+    [
+        (COMPOSED, "folder", "pip install opencv-python-headless pillow"),
+        (COMPOSED, "records", "pip install opencv-python-headless"),
+        (replace(COMPOSED, storage="raw", decode="full"), "folder", "pip install opencv-python-headless"),
+        (replace(BASE, augment_with="albumentations"), "folder", "albumentations==2.0.8 opencv-python-headless"),
+        (BASE, "folder", None),
+    ],
+)
+def test_the_screen_names_the_script_what_it_needs_and_the_lines_that_use_it(config, kind, install):
+    document = searched(config)
+    document = replace(
+        document,
+        plan=replace(document.plan, script="out/tuned_2.py"),
+        dataset={**document.dataset, "kind": kind},
+    )
+    [screen] = KIND.screens(document, derive(document), None)
+    *first, use = screen.next
+    assert [line.code[0].endswith(install) for line in first] == ([True] if install else [])
+    assert use.text.startswith("out/tuned_2.py ") and use.code[0] == "from tuned_2 import fit_arguments"
+    assert [*KIND.copies(document, derive(document))["packages"]] == (
+        [] if install is None else [NAMES[word] for word in install.split() if word in NAMES]
+    )
+
+
+NAMES = {distribution: name for name, distribution in DISTRIBUTIONS.items()}
+
+
+def test_a_script_is_written_where_it_can_be_imported_and_over_no_other(photos, tmp_path, monkeypatch):
+    """Into the current folder; what a script beside it imports works while another folder is the current one."""
+    monkeypatch.setattr(measure, "Tuner", FoundAlready)
+    monkeypatch.setattr(FoundAlready, "config", BASE)
+    shutil.copytree(photos, tmp_path / "project" / "photos")
+    (tmp_path / "project" / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path / "project")
+    (tmp_path / "project" / "tuned_2.py").symlink_to("nowhere")
+    assert tune.main(["--data", "photos"]) == 0
+    done = subprocess.run(
+        [sys.executable, tmp_path / "project" / "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert (done.stdout, done.returncode) == ("(32, 64, 64, 3)\n", 0), done.stderr
+    (tmp_path / "project" / "tuned.py").write_text("mine")
+    assert tune.main(["--data", "photos"]) == 0
+    assert (tmp_path / "project" / "tuned.py").read_text() == "mine"
+    assert (tmp_path / "project" / "tuned_3.py").is_file() and not (tmp_path / "project" / "nowhere").exists()
+    runs = sorted((tmp_path / "project" / "runs").glob("*/results.json"))
+    scripts = [json.loads(results.read_text())["plan"]["script"] for results in runs]
+    assert sorted(scripts) == ["tuned.py", "tuned_3.py"]
+
+
+TRAIN = """
+from tuned import fit_arguments
+
+for images, _ in fit_arguments()["x"].take(1):
+    print(images.shape)
+"""
+
+
+def test_a_script_goes_into_the_folder_of_out_which_the_file_names_without_those_above(tmp_path):
+    folder = tmp_path / "home" / "out"
+    plan = read_search(parser().parse_args(["--out", str(folder)]), folder)
+    assert (plan.script, plan.asked.script) == (folder / "tuned.py", "out/tuned.py")
+
+
+def test_a_script_that_came_meanwhile_is_left_alone(photos, tmp_path, monkeypatch, capsys):
+    def other(*_):
+        (tmp_path / "out" / "tuned.py").write_text("mine")
+        return "ours"
+
+    monkeypatch.setattr(measure, "Tuner", FoundAlready)
+    monkeypatch.setattr(measure, "export", other)
+    assert tune.main(["--data", str(photos), "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "tuned.py").read_text() == "mine"
+    assert "no tuned.py: another file has this name by now" in capsys.readouterr().out
+
+
 class FoundAlready:
     """A tuner that has found what it will."""
 
+    config = replace(COMPOSED, storage="raw", decode="full")
+
     def __init__(self, *_) -> None:
-        self.samples = searched(replace(COMPOSED, storage="raw", decode="full")).samples
+        self.samples = searched(self.config).samples
         self.left_out = ()
 
     def search(self, after_round) -> None:
@@ -317,7 +406,7 @@ def test_autotune_stays_where_the_choice_does_not_hold(document):
 
 
 def test_who_was_chosen_first_stays_where_autotune_is_gone_and_the_other_way_round():
-    fast = candidate("fast", 1500.0, COMPOSED)
+    fast = result_of(exact(a_measured_pipeline("fast", 1500.0, BASE)), IMAGES)
     assert settle((*BARS[:2], fast), "fast") is fast
     assert settle(BARS, "fast") is BARS[2]
 
@@ -347,39 +436,6 @@ def test_the_stages_of_the_chosen_pipeline_stand_in_the_file_and_on_the_page():
     ]
     page = KIND.page(document, derive(document))
     assert "Stages of fast" in page and "<td>up to 1.5</td>" in page
-
-
-class PlantedChild(FakeChild):
-    """Answers like the tuner's child: stages cost what is planted, and training takes what follows from that."""
-
-    costs: ClassVar[dict[StageKey, StageCost]] = {}
-    consumer = Consumer(us_per_image=1.0, cpu_us_per_image=0.0)
-
-    @staticmethod
-    def _cost(key: StageKey) -> StageCost:
-        """Photos take 1 ms to load and 20 us from a cache in memory; OpenCV warps a whole batch for 10 us an image."""
-        us_per_image = {"load": 1000.0, "composed": 1000.0, "cached": 20.0 if key[1] == "memory" else 900.0}
-        if key == ("augment", "opencv", "batch"):
-            return StageCost(us_per_image=10.0)
-        return StageCost(us_per_image=us_per_image.get(key[0], 50.0))
-
-    def ask(self, method, *arguments, timeout_s):
-        if method == "stage_costs":
-            PlantedChild.costs = {key: self._cost(key) for key in arguments[0]}
-            return self.costs, self.consumer
-        if method == "exactness":
-            return Exactness(mean_levels=0.0, largest_levels=0.0, psnr_db=None)
-        if method == "window":
-            job, window, round_ = arguments
-            planted = predict(job.config, self.costs, self.consumer, cores=2, images=40, source_bytes=1)
-            noise = 1 + 0.01 * (-1) ** round_
-            if job.config.autotune_algorithm == "stage_based":
-                noise /= 1.2
-            return a_sample(window, round=round_, ms=10e3 / planted.images_per_sec * noise)
-        return super().ask(method, *arguments, timeout_s=timeout_s)
-
-    def close(self):
-        pass
 
 
 def test_a_search_of_planted_costs_finds_the_fastest_and_writes_what_it_chose(photos, tmp_path, monkeypatch):
