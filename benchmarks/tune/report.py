@@ -228,6 +228,8 @@ def _sentences(document: SearchDocument, results: Results) -> list[str]:
             f"Its pixels are {exactness.name}: {exactness.mean_levels:.1f} levels of 255 off on average, "
             f"{exactness.largest_levels:.0f} at most, {exactness.psnr_db:.1f} dB."
         )
+    if install := install_command(_packages(document, chosen)):
+        sentences.append(f"{document.plan.script} needs TensorFlow, and what this installs: {install}")
     most_first = sorted(samples.rejected.items(), key=lambda item: -item[1])
     rejected = "; ".join(f"{count:,} {reason}" for reason, count in most_first)
     reached = sorted(result.of_prediction for result in results.results)
@@ -272,9 +274,9 @@ def _of_passed_over(chosen: Result, results: Results) -> list[str]:
     against = fastest.again_against(exact)
     gain = "" if against is None else f" {against[0]:.2f} times as fast ({range_text(against[1])})"
     exactness = fastest.subject.exactness
-    off = "are drawn in another way" if exactness is None else f"are up to {exactness.largest_levels:.0f} levels off"
+    off = "drawn in another way" if exactness is None else f"off by up to {exactness.largest_levels:.0f} of 255 levels"
     than = "this" if exact is chosen else f"{exact.name}, whose gain was not confirmed either"
-    return [f"{fastest.name}, whose pixels {off}, is not surely faster than {than}:{gain}."]
+    return [f"{fastest.name}, whose pixels are {off}, is not surely faster than {than}:{gain}."]
 
 
 def _of_highest(chosen: Result, results: Results) -> list[str]:

@@ -280,7 +280,11 @@ def test_the_screen_names_the_script_what_it_needs_and_the_lines_that_use_it(con
     *first, use = screen.next
     assert [line.code[0].endswith(install) for line in first] == ([True] if install else [])
     assert use.text.startswith("out/tuned_2.py ") and use.code[0] == "from tuned_2 import fit_arguments"
-    assert [*KIND.copies(document, derive(document))["packages"]] == (
+    copies = KIND.copies(document, derive(document))
+    assert any(sentence.startswith("out/tuned_2.py needs ") for sentence in copies["sentences"]) == (
+        install is not None
+    )
+    assert [*copies["packages"]] == (
         [] if install is None else [NAMES[word] for word in install.split() if word in NAMES]
     )
 

@@ -123,7 +123,9 @@ def test_the_file_says_what_was_passed_over_and_a_sentence_by_how_much():
     assert (copies["chosen"], copies["passed_over"]) == ("cached", "scaled")
     assert {row["name"]: row["exact"] for row in copies["results"]} == {"scaled": False, "cached": True, AUTOTUNE: True}
     [sentence] = [sentence for sentence in copies["sentences"] if sentence.startswith("scaled")]
-    assert sentence.startswith("scaled, whose pixels are up to 100 levels off, is not surely faster than this: 1.0")
+    assert sentence.startswith(
+        "scaled, whose pixels are off by up to 100 of 255 levels, is not surely faster than this: 1.0"
+    )
     [screen] = KIND.screens(document, derive(document), None)
     assert sentence in screen.verdict[0].text
     gained = searched(TIE, AGAIN["a gain"][0])
