@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         prog="unstall tune",
         needs=PHOTOS,
         description="Finds the fastest pipeline for a folder, a model and a device, proves it by measuring, and writes "
-        "it as plain code.",
+        "it as plain code: tuned.py, into the folder of --out, or else the current one.",
     )
     add = arguments.add_argument
     add("--data", default=DATA, metavar="DIR|tfds:NAME|generated:N", help=f"images to train on (default: {DATA})")
