@@ -71,7 +71,7 @@ from unstall.pipeline.cost_model import Consumer, Prediction, StageCost
 from unstall.pipeline.service.account import Account, WorkerFacts
 from unstall.pipeline.variants import VARIANTS
 from unstall.profiles.devices import CPU, Device, parse_device
-from unstall.profiles.gate import RECORDED, Invariants
+from unstall.profiles.gate import MOST_PROCESSES, RECORDED, Invariants
 from unstall.profiles.machine.page_cache import StorageRates
 from unstall.profiles.machine.telemetry import Mark, Trace
 from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried
@@ -622,7 +622,7 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
     asked = {"name": "mine", "subject": "tf-data", "measure": "loader", "data": "photos", "threshold": 0.1}
     return _document_of(
         "gate check",
-        AskedCheck(**asked, baseline=baseline),
+        AskedCheck(**asked, baseline=baseline, most_processes=MOST_PROCESSES),
         GateCheckSamples(processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))),
         **({"provenance": gate_provenance(), "dataset": dataset} | changes),
     )

@@ -22,6 +22,7 @@ from unstall.models import behind, open_model
 from unstall.pipeline import VARIANTS, build, open_source, read_skip_list
 from unstall.pipeline.config import config_from_toml
 from unstall.profiles.gate import Feed, anchors, backend_here, inspect
+from unstall.profiles.machine.others import Others
 from unstall.profiles.measure import FitData
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def measure(
 
 def _measured(opened: Feed, windows: int, *, anchored: bool, inspected: bool) -> Process:
     beside = anchors.runnable() if anchored else {}
+    others = Others()
     rates: list[dict[str, float]] = []
     anchor_rates: dict[str, list[float]] = {name: [] for name in beside}
     for number in range(windows):
@@ -102,6 +104,7 @@ def _measured(opened: Feed, windows: int, *, anchored: bool, inspected: bool) ->
         rates.append(opened.rates())
         if number % 2:
             _measure_anchors(beside, anchor_rates)
+    others_ratio = others.ratio()
     # Only a baseline must know, and what `fit` reads; a function of PyTorch's need not wait for Keras.
     backend, gpus = backend_here() if anchored or opened.reading == "fit" else ("", [])
     return Process(
@@ -111,6 +114,7 @@ def _measured(opened: Feed, windows: int, *, anchored: bool, inspected: bool) ->
         backend=backend,
         reading=opened.reading,
         gpus=tuple(gpus),
+        others_ratio=others_ratio,
     )
 
 

@@ -28,7 +28,7 @@ from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.run import LabRun
 from unstall.pipeline import ImageSource, SourceError
 from unstall.pipeline.sources import content_fingerprint
-from unstall.profiles.gate import EPOCH, PAIRS, RECORDED, BaselineError, write
+from unstall.profiles.gate import EPOCH, RECORDED, BaselineError, write
 from unstall.profiles.provenance import machine
 from unstall.profiles.report import LeftOut
 from unstall.profiles.text import rate_text
@@ -198,7 +198,7 @@ class CheckRun(LabRun[AskedCheck, CheckSamples]):
         Args:
           after_round: called after each process.
         """
-        task = self._progress.add_task(self._plan.asked.name[:40], total=PAIRS[-2])
+        task = self._progress.add_task(self._plan.asked.name[:40], total=self._plan.asked.most_processes)
         with _log(self._plan.out, self._errors) as (log, failed):
 
             def measure_benchmark(inspect: bool) -> Process:

@@ -11,8 +11,10 @@ from unstall.pipeline.commands import add_skip_list_option
 
 SUBJECT = "tf-data-composed"
 _BASELINES = Path("benchmarks_baseline")
-# The choices of `--most-pairs`. There is no smaller choice, because six pairs cannot show a regression.
-_MOST_PAIRS = (10, 16, 24)
+# The choices of `--most-pairs` and `--most-processes`, which are those of `gate.PAIRS` that can show a regression; and
+# the defaults, `gate.MOST_PAIRS` and `gate.MOST_PROCESSES`. A parser imports no NumPy.
+_MOST = (10, 16, 24, 38, 60, 96)
+_MOST_PAIRS, _MOST_PROCESSES = 24, 60
 _EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
 3 could not measure or not comparable, 4 too noisy."""
 
@@ -41,7 +43,11 @@ def parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--seed", type=int, metavar="N", help="of the coins that order each pair (default: by chance)")
     compare.add_argument(
-        "--most-pairs", type=int, choices=_MOST_PAIRS, default=_MOST_PAIRS[-1], help="where it ends (default: 24)"
+        "--most-pairs",
+        type=int,
+        choices=_MOST,
+        default=_MOST_PAIRS,
+        help=f"where it ends undecided (default: {_MOST_PAIRS})",
     )
     for verb, does in (
         ("record", "stores a benchmark's ratios to anchors"),
@@ -57,6 +63,13 @@ def parser() -> argparse.ArgumentParser:
         else:
             of_baseline.add_argument(
                 "--threshold", type=float, default=0.10, metavar="T", help="the loss that counts (default: 0.10)"
+            )
+            of_baseline.add_argument(
+                "--most-processes",
+                type=int,
+                choices=_MOST,
+                default=_MOST_PROCESSES,
+                help=f"where it ends undecided (default: {_MOST_PROCESSES})",
             )
     for verb, words in verbs.choices.items():
         if verb == "record":

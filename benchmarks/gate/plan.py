@@ -25,7 +25,7 @@ from unstall.benchmarks.lab.options import (
 from unstall.needs import PHOTOS
 from unstall.pipeline import VARIANTS
 from unstall.profiles.gate import (
-    PAIRS,
+    MOST_PAIRS,
     Baseline,
     BaselineError,
     Claims,
@@ -35,6 +35,7 @@ from unstall.profiles.gate import (
     change,
     check_writable,
     floor,
+    pairs_to,
     path_of,
     plan,
     read,
@@ -62,7 +63,7 @@ class Question:
     b: str
     threshold: float
     at_least: float | None = None
-    pairs: tuple[int, ...] = PAIRS
+    pairs: tuple[int, ...] = pairs_to(MOST_PAIRS)
     same_work: bool = False
 
     @property
@@ -105,6 +106,7 @@ class AskedCheck:
       measure, data: as in `AskedComparisons`.
       threshold: the smallest loss of images/sec that counts, as a fraction.
       baseline: what was recorded.
+      most_processes: after how many the check ends undecided.
     """
 
     name: str
@@ -113,6 +115,7 @@ class AskedCheck:
     data: str | None
     threshold: float
     baseline: Baseline
+    most_processes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +216,7 @@ def _compare(arguments: argparse.Namespace, out: Path) -> ComparisonsPlan:
         b=b.label,
         threshold=arguments.threshold,
         at_least=arguments.at_least,
-        pairs=tuple(count for count in PAIRS if count <= arguments.most_pairs),
+        pairs=pairs_to(arguments.most_pairs),
         same_work=arguments.rev,
     )
     name = f"{b.label}\nagainst {a.label}"
@@ -253,6 +256,7 @@ def _check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
         data=_data_of(setting, subject),
         threshold=arguments.threshold,
         baseline=baseline,
+        most_processes=arguments.most_processes,
     )
     return CheckPlan(asked=asked, subject=subject, setting=setting, out=out)
 

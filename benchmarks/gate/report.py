@@ -40,6 +40,7 @@ from unstall.profiles.gate import (
     differences,
     looks,
     rate_of,
+    text_of,
     unread_stages,
 )
 from unstall.profiles.report import Document, Figure, Kind, Line, html, print_lines
@@ -63,11 +64,13 @@ class Answer:
       verdict: in a word or two.
       sentence: the verdict and its numbers.
       changes: the invariants, which have no noise, that differ between A and B, in words.
+      lack: what it would take to decide; empty where it is decided.
     """
 
     verdict: str
     sentence: str
     changes: tuple[str, ...] = ()
+    lack: str = ""
 
 
 # Comparisons
@@ -93,6 +96,7 @@ def comparison_answers(results: Sequence[ComparisonResult]) -> tuple[Answer, ...
             verdict=_verdict_of(result.decision),
             sentence=f"{' '.join(result.name.split())}: {_sentence(result.comparison, result.decision)}",
             changes=_changes(result.comparison),
+            lack=_lack(result.decision, "pairs", "the same again with --most-pairs {}"),
         )
         for result in results
     )
@@ -207,7 +211,7 @@ def _comparison_rows(results: Sequence[ComparisonResult]) -> list[dict[str, Any]
 def _comparison_figures(results: Sequence[ComparisonResult]) -> tuple[Figure, ...]:
     """Returns B over A for each figure of each comparison; without one where nothing was measured."""
     figures = []
-    for result in results:
+    for result, answer in zip(results, comparison_answers(results), strict=True):
         decision, name = result.decision, " ".join(result.name.split())
         for figure in result.comparison.figures or (EPOCH,):
             judged = None if decision is None else decision.figures.get(figure)
@@ -218,7 +222,7 @@ def _comparison_figures(results: Sequence[ComparisonResult]) -> tuple[Figure, ..
                     value=None if judged is None else judged.ratio,
                     **_interval_of(judged),
                     judgement=_judgement(decision),
-                    text=f"{name}: {_sentence(result.comparison, decision)}",
+                    text=". ".join(filter(None, (answer.sentence, answer.lack))),
                 )
             )
     return tuple(figures)
@@ -292,14 +296,26 @@ def _middle(values: Sequence[float]) -> float:
 def check_answer(result: CheckResult) -> Answer:
     """Returns the check's verdict in a sentence."""
     decision = result.decision
-    verdict = _STOPPED if decision is None else _verdict(decision, f"{decision.pairs} processes")
+    allowed = f", allowed {1 - result.check.asked.threshold:.3f}x"
+    of = "x of what was recorded"
+    verdict = _STOPPED if decision is None else _verdict(decision, f"{decision.pairs} processes", of, allowed)
     changes = (decision.note,) if decision is not None and decision.note else ()
-    return Answer(verdict=_verdict_of(decision), sentence=f"{result.check.asked.name}: {verdict}", changes=changes)
+    return Answer(
+        verdict=_verdict_of(decision),
+        sentence=f"{result.check.asked.name}: {verdict}",
+        changes=changes,
+        lack=_lack(
+            decision,
+            "processes",
+            "the same again with --most-processes {}",
+            f"unstall gate record {result.check.asked.name} --overwrite, with the other options as they were",
+        ),
+    )
 
 
 def _check_facts(document: CheckDocument) -> list[tuple[str, str]]:
     asked = document.plan
-    counts = _listed([look.pairs for look in looks()])
+    counts = _listed([look.pairs for look in looks(asked.most_processes)])
     return [
         ("subject", asked.subject),
         ("asked", f"whether it is as fast as recorded, against anchors; a loss of {_percent(asked.threshold)} counts"),
@@ -348,7 +364,8 @@ def _check_rows(result: CheckResult) -> list[dict[str, Any]]:
 
 def _check_figures(result: CheckResult) -> tuple[Figure, ...]:
     """Returns each ratio to an anchor over the recorded one."""
-    text, judgement = check_answer(result).sentence, _judgement(result.decision)
+    answer, judgement = check_answer(result), _judgement(result.decision)
+    text = ". ".join(filter(None, (answer.sentence, answer.lack)))
     rows, baseline = _check_rows(result), result.check.asked.baseline
     if not rows or rows[0]["figure"] is None:
         return (Figure(name=result.check.asked.name, measure="ratio", value=None, judgement=judgement, text=text),)
@@ -410,17 +427,37 @@ def _named(text: str, figure: str, figures: Collection[str], between: str = ", "
     return f"{text}{between}{_SHORT[figure]}" if len(figures) > 1 else text
 
 
-def _verdict(decision: Decision, measured: str) -> str:
+def _verdict(decision: Decision, measured: str, of: str = "", allowed: str = "") -> str:
+    """Returns a verdict and its numbers.
+
+    Args:
+      measured: how many, and how noisy.
+      of: what the ratio is of; empty where the question says it.
+      allowed: what ratio was; empty where the question says it.
+    """
     judged = decision.judged
     if judged is None:
         return f"{decision.verdict}: {decision.reason}"
     low, high = judged.interval
     reason = f"{decision.reason}; " if decision.reason else ""
     interval = f"{low:.3f} to {high:.3f} at {judged.confidence:.1%}"
-    text = f"{decision.verdict}: {reason}{decision.words} {judged.ratio:.3f} ({interval}; {measured})"
+    text = f"{decision.verdict}: {reason}{decision.words} {judged.ratio:.3f}{of} ({interval}; {measured}){allowed}"
     if decision.verdict == INCONCLUSIVE:
         text += ". Too noisy to tell, or too near the threshold: neither a pass nor a fail"
     return text
+
+
+def _lack(decision: Decision | None, unit: str, option: str, again: str = "") -> str:
+    """Returns what it would take to decide; empty where it is decided.
+
+    Args:
+      option: what to type for `{}` pairs or processes.
+      again: what to type to record again.
+    """
+    if decision is None or decision.lack is None:
+        return ""
+    option = option.format(decision.lack.rounds)
+    return text_of(decision.lack, decision.pairs, unit=unit, option=option, again=again)
 
 
 def _listed(counts: Sequence[int]) -> str:
@@ -440,10 +477,10 @@ def _print(console: Console, grid: Table | None, answers: Sequence[Answer]) -> N
     if grid is not None:
         console.print()
         _print_grid(console, grid)
-    if any(answer.verdict == INCONCLUSIVE.upper() for answer in answers):
-        text = "the same again when the machine is quiet."
+    lacks = dict.fromkeys(answer.lack for answer in answers if answer.lack)
+    if lacks:
         console.print()
-        print_lines(console, [Line(label="NEXT", text=text)])
+        print_lines(console, [Line(label="NEXT", text=f"{lack}.") for lack in lacks])
 
 
 def _print_grid(console: Console, grid: Table) -> None:

@@ -26,6 +26,7 @@ from unstall.profiles.gate import (
     Decision,
     MeasuredRates,
     check,
+    deviation,
     figures_of,
     judge,
     judge_invariants,
@@ -38,6 +39,7 @@ from unstall.profiles.gate import (
     paired,
     rate_of,
     structure_note,
+    with_lack,
 )
 from unstall.profiles.report import Document
 from unstall.profiles.statistics import median
@@ -93,10 +95,7 @@ class Comparison:
         if self.pairs < PAIRS[0]:
             return None
         logs = [math.log(ratio) for ratio in self.ratios(figure)]
-        middle = median(logs)
-        # For Gaussian noise the standard deviation is 1.4826 times the median deviation. A ratio has the noise of two
-        # measurements: hence the square root of 2.
-        return 1.4826 * median([abs(log - middle) for log in logs]) / math.sqrt(2)
+        return deviation(logs) / math.sqrt(2)  # a ratio has the noise of two measurements
 
     def decide(self) -> Decision | None:
         """Returns the decision of the first look that decides; None where more pairs are to be measured."""
@@ -113,8 +112,9 @@ class Comparison:
                     break
                 evidence = paired(b[: look.pairs], a[: look.pairs])
                 decision = judge(evidence, look, self.question.claims, last=look == planned[-1])
+                decision = with_lack(decision, evidence, self.question.claims, least_ratio=self.question.at_least)
                 if decision is not None:
-                    return decision
+                    return _with_others(decision, [measurement.process for measurement in self.measurements])
         except ValueError as error:  # a ratio that is no number
             return Decision(verdict=FAILED, pairs=self.pairs, reason=str(error))
         return None
@@ -176,7 +176,7 @@ class Check:
         if changed is not None:
             return changed
         measured = [_measured(process) for process in self.processes]
-        planned = looks()
+        planned = looks(self.asked.most_processes)
         try:
             for look in planned:
                 if look.pairs > len(measured):
@@ -184,7 +184,7 @@ class Check:
                 some = measured[: look.pairs]
                 decision = check(baseline, some, look, threshold=self.asked.threshold, last=look == planned[-1])
                 if decision is not None:
-                    return decision
+                    return _with_others(decision, self.processes)
         except ValueError as error:  # a ratio that is no number
             return Decision(verdict=FAILED, pairs=len(measured), reason=str(error))
         return None
@@ -227,6 +227,14 @@ def baseline_of(
         machine=machine_of(provenance, processes[0].backend, processes[0].gpus),
         dataset=dataset,
     )
+
+
+def _with_others(decision: Decision, processes: Sequence[Process]) -> Decision:
+    """Returns the decision; what it lacks says what part of the cores other programs took meanwhile."""
+    ratios = [process.others_ratio for process in processes if process.others_ratio is not None]
+    if decision.lack is None or not ratios:
+        return decision
+    return replace(decision, lack=replace(decision.lack, others_ratio=median(ratios)))
 
 
 def _measured(process: Process) -> MeasuredRates:

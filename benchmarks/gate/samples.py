@@ -27,6 +27,7 @@ class Process:
       reading: how the subject was read, a `Feed.reading`.
       gpus: the names of the GPUs that the process saw.
       packages: the versions of all packages, where the process ran in another environment; else empty.
+      others_ratio: part of the cores' time that other programs took meanwhile; None where unknown.
     Raises:
       ValueError: if a rate is not a number above 0, a figure or an anchor has no rates, or whole epochs are missing.
     """
@@ -38,6 +39,7 @@ class Process:
     reading: str = "fit"
     gpus: tuple[str, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict)
+    others_ratio: float | None = None
 
     def __post_init__(self) -> None:
         if EPOCH not in self.rates:

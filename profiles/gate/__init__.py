@@ -8,6 +8,7 @@ from unstall.profiles.gate.verdicts import EPOCH, FAILED, IMPROVED, INCONCLUSIVE
 if TYPE_CHECKING:
     from unstall.profiles.gate import anchors
     from unstall.profiles.gate.baseline import (
+        MOST_PROCESSES,
         RECORDED,
         Baseline,
         MeasuredRates,
@@ -21,25 +22,29 @@ if TYPE_CHECKING:
         structure_note,
     )
     from unstall.profiles.gate.decision import (
+        MOST_PAIRS,
         PAIRS,
         THRESHOLD_RATIO,
         Claims,
         Decision,
         JudgedFigure,
+        Lack,
         Look,
         change,
         figures_of,
         floor,
         judge,
         paired,
+        pairs_to,
         plan,
         rate_of,
     )
-    from unstall.profiles.gate.evidence import Evidence, Paired, check_rates
+    from unstall.profiles.gate.evidence import Evidence, Paired, check_rates, deviation
     from unstall.profiles.gate.feed import Feed
     from unstall.profiles.gate.files import BaselineError, check_writable, path_of, read, write
     from unstall.profiles.gate.inspection import inspect
     from unstall.profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
+    from unstall.profiles.gate.lacks import text_of, with_lack
     from unstall.profiles.gate.rates import backend_here
     from unstall.profiles.gate.verdicts import EPOCH, STEADY
 
@@ -48,6 +53,8 @@ __all__ = [
     "FAILED",
     "IMPROVED",
     "INCONCLUSIVE",
+    "MOST_PAIRS",
+    "MOST_PROCESSES",
     "PAIRS",
     "RECORDED",
     "REGRESSION",
@@ -62,6 +69,7 @@ __all__ = [
     "Feed",
     "Invariants",
     "JudgedFigure",
+    "Lack",
     "Look",
     "MeasuredRates",
     "Paired",
@@ -71,6 +79,7 @@ __all__ = [
     "check",
     "check_rates",
     "check_writable",
+    "deviation",
     "differences",
     "figures_of",
     "floor",
@@ -85,12 +94,15 @@ __all__ = [
     "not_comparable",
     "not_comparable_here",
     "paired",
+    "pairs_to",
     "path_of",
     "plan",
     "rate_of",
     "read",
     "structure_note",
+    "text_of",
     "unread_stages",
+    "with_lack",
     "write",
 ]
 
@@ -106,7 +118,10 @@ __getattr__ = names_of(
         "Feed": "feed",
         "Invariants": "invariants",
         "JudgedFigure": "decision",
+        "Lack": "decision",
         "Look": "decision",
+        "MOST_PAIRS": "decision",
+        "MOST_PROCESSES": "baseline",
         "MeasuredRates": "baseline",
         "PAIRS": "decision",
         "Paired": "evidence",
@@ -117,6 +132,7 @@ __getattr__ = names_of(
         "check": "baseline",
         "check_rates": "evidence",
         "check_writable": "files",
+        "deviation": "evidence",
         "differences": "invariants",
         "figures_of": "decision",
         "floor": "decision",
@@ -132,11 +148,14 @@ __getattr__ = names_of(
         "not_comparable": "baseline",
         "not_comparable_here": "baseline",
         "paired": "decision",
+        "pairs_to": "decision",
         "path_of": "files",
         "plan": "decision",
         "rate_of": "decision",
         "read": "files",
+        "text_of": "lacks",
         "unread_stages": "invariants",
+        "with_lack": "lacks",
         "write": "files",
     },
 )

@@ -25,9 +25,12 @@ from unstall.profiles.gate.verdicts import (
     STEADY,
 )
 
-# Pairs at each look: even numbers, as the medians in evidence.py need, each about 1.6 times the number before. 24 pairs
-# of fresh processes take some ten minutes; twice as many would narrow an interval by no more than a third.
-PAIRS = (6, 10, 16, 24)
+# Pairs at each look: even numbers, as the medians in evidence.py need, each about 1.6 times the number before.
+PAIRS = (6, 10, 16, 24, 38, 60, 96)
+# 24 pairs of fresh processes take some ten minutes; twice as many would narrow an interval by no more than a third.
+MOST_PAIRS = 24
+# The figures that a comparison can have, `STEADY` and `EPOCH`.
+_FIGURES = 2
 # The probability of "same" where the change is as large as the threshold: 5 %, as tests of equivalence use
 # (Schuirmann 1987).
 SAME_ERROR = 0.05
@@ -49,20 +52,33 @@ class Look:
     same_share: float
 
 
-def plan(least_p: Callable[[int], float], pairs: Sequence[int] = PAIRS) -> tuple[Look, ...]:
+def pairs_to(most: float) -> tuple[int, ...]:
+    """Returns the numbers of pairs at the looks of a comparison that ends after `most` pairs, at least the first two.
+
+    Six pairs cannot show a regression.
+    """
+    return tuple(count for count in PAIRS if count <= max(most, PAIRS[1]))
+
+
+def plan(least_p: Callable[[int], float], pairs: Sequence[int]) -> tuple[Look, ...]:
     """Returns the looks, with the allowed error split over them.
 
     A spending function of Pocock's shape splits it: early looks get about as much as late ones, since a verdict at an
     early look saves the most time. Where the test cannot reach a share with so few pairs, that look gets none, and the
     next look gets the share as well. The shares add up to the allowed error at most, so that it is kept however the
-    looks depend on each other (Bonferroni's inequality).
+    looks depend on each other, and whichever look is the last for want of time (Bonferroni's inequality).
+
+    "Regression" and "improved" need as many pairs as coins that show it. A test by ranks reaches smaller p-values, but
+    supposes that the new ratios vary as the recorded ratios do: on a machine that has become busy, six of six lie
+    below a quiet recording in one of 64 checks of unchanged code.
 
     Args:
-      least_p: returns the smallest p-value that the test can reach with a number of pairs.
-      pairs: how many are measured at each look, ascending.
+      least_p: returns the smallest p-value that the test of "same" can reach with a number of pairs.
+      pairs: how many are measured at each look, ascending; fixed before anything is measured.
     Source: Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983), alpha_2*.
     """
-    alarms = _split(ALARM_ERROR, pairs, least_p)
+    # Each of two figures may spend half of an alarm's share (`share_out`).
+    alarms = _split(ALARM_ERROR, pairs, lambda count: _FIGURES * Paired.least_p(count))
     sames = _split(SAME_ERROR, pairs, least_p)
     return tuple(
         Look(pairs=count, alarm_share=alarm, same_share=same)
@@ -122,6 +138,33 @@ class JudgedFigure:
         return 1 - 2 * self.share
 
 
+# What an undecided comparison lacks, by `Lack.cause`: more rounds; a baseline with less noise; anchors that agree; a
+# figure less near to what is allowed; a quieter machine; a baseline of this machine, its versions and its data.
+ROUNDS, RECORDING, ANCHORS, NEAR, NOISE, ELSEWHERE = "rounds", "recording", "anchors", "near", "noise", "elsewhere"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """What it would take to decide a comparison.
+
+    Attributes:
+      cause: the chief cause of the doubt, such as `ROUNDS`.
+      rounds: how many pairs, rounds or processes would decide, in all, if more were like those that were measured; None
+        where more would not.
+      spread: the standard deviation of one measurement's logarithm; None where nothing was measured.
+      recorded_spread: that of one recorded measurement; None without a baseline.
+      round_s: how long a round took, in seconds; None where unknown.
+      others_ratio: part of the cores' time that other programs took; None where unknown.
+    """
+
+    cause: str
+    rounds: int | None = None
+    spread: float | None = None
+    recorded_spread: float | None = None
+    round_s: float | None = None
+    others_ratio: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A verdict, and the figures or the reason that led to it.
@@ -132,6 +175,7 @@ class Decision:
       pairs: how many were measured.
       reason: why, where the verdict is not about a ratio; else empty.
       note: what else changed, which is no evidence; empty where nothing did.
+      lack: what it would take to decide, where the verdict is "inconclusive" or "not comparable"; else None.
     """
 
     verdict: str
@@ -140,6 +184,7 @@ class Decision:
     pairs: int = 0
     reason: str = ""
     note: str = ""
+    lack: Lack | None = None
 
     @property
     def exit_code(self) -> int:
@@ -275,20 +320,26 @@ def judge(
     return decision_at(evidence, claims, look, last=last)
 
 
-def first_decision(looks: Sequence[Look], decide: Callable[[Look, bool], Decision | None]) -> Decision:
-    """Goes from look to look until a decision is made.
+def first_decision(
+    looks: Sequence[Look],
+    measure: Callable[[int], None],
+    decide: Callable[[Look, bool], Decision | None],
+    has_time: Callable[[int], bool],
+) -> Decision:
+    """Goes from look to look until a decision is made, or the time for the next look is not there.
 
     Args:
-      decide: measures as many pairs as the look needs and decides, or returns None. Its second argument tells whether
-        this is the last look, at which it must decide.
+      measure: measures until so many pairs are there.
+      decide: decides at a look, or returns None. Its second argument tells whether this is the last look, at which it
+        must decide.
+      has_time: whether there is time to measure until so many pairs are there.
     """
-    for look in looks[:-1]:
-        decision = decide(look, False)
+    for look, following in zip(looks, (*looks[1:], None), strict=True):
+        measure(look.pairs)
+        decision = decide(look, following is None or not has_time(following.pairs))
         if decision is not None:
             return decision
-    decision = decide(looks[-1], True)
-    assert decision is not None
-    return decision
+    raise AssertionError("the last look decides")
 
 
 def paired(numerators: Sequence[Mapping[str, float]], denominators: Sequence[Mapping[str, float]]) -> dict[str, Paired]:

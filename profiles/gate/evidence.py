@@ -33,6 +33,16 @@ class Evidence(Protocol):
     def interval(self, share: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns the bootstrap interval of the median, with `share` of the error on each side."""
 
+    def with_more(self, count: int) -> Evidence:
+        """Returns what `count` new log-ratios would show that have the quantiles of these."""
+
+    def moved(self, by: float) -> Evidence:
+        """Returns what the same noise would show around a median that differs by this."""
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of one new measurement's logarithm."""
+
 
 class Paired:
     """Log-ratios of pairs that were measured side by side, in an order that a coin decided.
@@ -78,6 +88,16 @@ class Paired:
         """Computes the interval from the exact distribution of a bootstrap sample's median; no sample is drawn."""
         return _percentiles(*_medians(self._logs), share)
 
+    def with_more(self, count: int) -> Paired:
+        return Paired(_as_many(self._logs, count))
+
+    def moved(self, by: float) -> Paired:
+        return Paired(self._logs + by)
+
+    @property
+    def spread(self) -> float:
+        return deviation(self._logs) / math.sqrt(2)  # a ratio has the noise of two measurements
+
 
 class Unpaired:
     """Log-ratios to an anchor: of a new measurement, and of the recorded one.
@@ -117,6 +137,38 @@ class Unpaired:
         values = now[..., :, None] - then[..., None, :]
         weights = now_weights[:, None] * then_weights[None, :]
         return _percentiles(values.reshape(*values.shape[:-2], -1), weights.reshape(-1), share)
+
+    def with_more(self, count: int) -> Unpaired:
+        return Unpaired(_as_many(self._now, count), self._then)
+
+    def moved(self, by: float) -> Unpaired:
+        return Unpaired(self._now + by, self._then)
+
+    @property
+    def spread(self) -> float:
+        return deviation(self._now)
+
+    @property
+    def recorded_spread(self) -> float:
+        """The standard deviation of one recorded measurement's logarithm."""
+        return deviation(self._then)
+
+    def recording_limits(self, count: int) -> bool:
+        """Says whether, after `count` new log-ratios, the recorded ones would leave more doubt than the new ones."""
+        return self.recorded_spread / math.sqrt(len(self._then)) > self.spread / math.sqrt(count)
+
+
+def _as_many(logs: np.ndarray, count: int) -> np.ndarray:
+    """Returns `count` values with the quantiles of `logs`, and so with the same median (Hazen's positions)."""
+    return np.quantile(logs, (np.arange(count) + 0.5) / count, method="hazen")
+
+
+def deviation(logs: np.ndarray | Sequence[float]) -> float:
+    """Estimates the standard deviation of Gaussian noise by the median deviation, on which outliers have little effect.
+
+    Source: for Gaussian noise the standard deviation is 1.4826 times the median deviation.
+    """
+    return 1.4826 * float(np.median(np.abs(np.asarray(logs) - np.median(logs))))
 
 
 def _check(logs: np.ndarray, name: str) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from unstall.needs import missing
-from unstall.profiles import provenance
+from unstall.profiles import clock, provenance
 from unstall.profiles.gate import anchors
 from unstall.profiles.gate.baseline import (
     RECORDED,
-    THRESHOLD_RATIO,
     MeasuredRates,
     check,
     judge_invariants,
@@ -25,13 +25,15 @@ from unstall.profiles.gate.baseline import (
     not_comparable_here,
     structure_note,
 )
-from unstall.profiles.gate.decision import Decision, Look, first_decision, floor, judge, paired, plan
+from unstall.profiles.gate.decision import Decision, Look, first_decision, floor, judge, paired, pairs_to, plan
 from unstall.profiles.gate.evidence import Paired
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.gate.files import BaselineError, path_of, read, write
 from unstall.profiles.gate.inspection import inspect
 from unstall.profiles.gate.invariants import Invariants, mark_varying
+from unstall.profiles.gate.lacks import with_lack
 from unstall.profiles.gate.verdicts import EPOCH, NOT_COMPARABLE, SAME
+from unstall.profiles.machine.others import Others
 from unstall.profiles.measure import WARMUP_LIMIT_S
 
 # The `measure` of the plugin's baselines. The plugin measures rounds within one process, `unstall gate` fresh
@@ -45,7 +47,62 @@ def why_not(anchor: str) -> str | None:
     return line and f"{line}, or use anchor='copy', which needs nothing"
 
 
-def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The time that a test allows.
+
+    Attributes:
+      rounds_s: how long its rounds may take, in seconds; the warm-up comes before.
+      until_ns: when it must have ended, by `clock.now_ns()`.
+    """
+
+    rounds_s: float
+    until_ns: float = math.inf
+
+    @property
+    def most_rounds(self) -> float:
+        """How many rounds are planned: one a second, since hardly any is shorter.
+
+        The looks must be fixed before anything is measured. How long a round takes is already a measurement.
+        """
+        return self.rounds_s
+
+
+class _Rounds:
+    """The rounds of one test, measured while its budget lasts.
+
+    Args:
+      measure: measures a round.
+    """
+
+    def __init__(self, measure: Callable[[], object], budget: Budget) -> None:
+        self._measure, self._budget = measure, budget
+        self._rounds = 0
+        self._began_ns, self._others = clock.now_ns(), Others()
+
+    def decide(self, looks: Sequence[Look], decide: Callable[[Look, bool], Decision | None]) -> Decision:
+        """Measures until a look decides, or the next look would come too late."""
+        decision = first_decision(looks, self._measure_to, decide, self._has_time)
+        if decision.lack is None:
+            return decision
+        lack = replace(decision.lack, round_s=self._round_s(), others_ratio=self._others.ratio())
+        return replace(decision, lack=lack)
+
+    def _measure_to(self, rounds: int) -> None:
+        while self._rounds < rounds:
+            self._measure()
+            self._rounds += 1
+
+    def _has_time(self, rounds: int) -> bool:
+        more_ns = (rounds - self._rounds) * self._round_s() * 1e9
+        in_time = clock.now_ns() + more_ns <= self._budget.until_ns
+        return in_time and rounds * self._round_s() <= self._budget.rounds_s
+
+    def _round_s(self) -> float:
+        return (clock.now_ns() - self._began_ns) / 1e9 / self._rounds
+
+
+def at_least(feed: Any, least_ratio: float, anchor: str, budget: Budget) -> Decision:
     """Measures pairs of windows, of the feed and of the anchor, until their ratio is shown to be above or below
     `least_ratio`.
 
@@ -62,24 +119,26 @@ def at_least(feed: Any, least_ratio: float, anchor: str) -> Decision:
         lambda: anchor_rates.append({EPOCH: anchor_rate()}),
     ]
 
-    def decide(look: Look, last: bool) -> Decision | None:
-        while len(feed_rates) < look.pairs:
-            coin.shuffle(measures)
-            for measure in measures:
-                measure()
-        return judge(paired(feed_rates, anchor_rates), look, partial(floor, least_ratio=least_ratio), last=last)
+    def measure_pair() -> None:
+        coin.shuffle(measures)
+        for measure in measures:
+            measure()
 
-    return first_decision(plan(Paired.least_p), decide)
+    def decide(look: Look, last: bool) -> Decision | None:
+        evidence, ask = paired(feed_rates, anchor_rates), partial(floor, least_ratio=least_ratio)
+        return with_lack(judge(evidence, look, ask, last=last), evidence, ask, least_ratio=least_ratio)
+
+    return _Rounds(measure_pair, budget).decide(plan(Paired.least_p, pairs_to(budget.most_rounds)), decide)
 
 
 def no_slower(
-    feed: Any, folder: Path, name: str, *, threshold: float | None, record: bool, overwrite: bool
+    feed: Any, folder: Path, name: str, *, threshold: float, record: bool, overwrite: bool, budget: Budget
 ) -> Decision:
     """Measures rounds of the feed and all anchors until the comparison with the baseline is decided; or records one.
 
     Args:
       folder, name: of the baseline.
-      threshold: the loss that counts; None for `THRESHOLD_RATIO`.
+      threshold: the loss that counts.
       record: records a baseline where there is none.
       overwrite: with `record`, also where there is one.
     Raises:
@@ -119,11 +178,12 @@ def no_slower(
     rounds = []
 
     def decide(look: Look, last: bool) -> Decision | None:
-        while len(rounds) < look.pairs:
-            rounds.append(_round(opened, beside))
-        return check(baseline, rounds, look, threshold=threshold or THRESHOLD_RATIO, last=last)
+        return check(baseline, rounds, look, threshold=threshold, last=last)
 
-    decision = judge_invariants(baseline, invariants) or first_decision(looks(), decide)
+    decision = judge_invariants(baseline, invariants)
+    if decision is None:
+        rounds_of_test = _Rounds(lambda: rounds.append(_round(opened, beside)), budget)
+        decision = rounds_of_test.decide(looks(budget.most_rounds), decide)
     return replace(decision, note=structure_note(baseline, invariants))
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.profiles.gate.decision import PAIRS, THRESHOLD_RATIO, change, combine, plan, share_out
+from unstall.profiles.gate.decision import MOST_PAIRS, THRESHOLD_RATIO, change, combine, pairs_to, plan, share_out
 from unstall.profiles.gate.evidence import Paired
 from unstall.profiles.gate.verdicts import INCONCLUSIVE, SAME
 
+# Those of a comparison unless asked otherwise.
+PAIRS = pairs_to(MOST_PAIRS)
 # Two measurements a pair.
 _MEASUREMENTS = 2 * PAIRS[-1]
 
@@ -106,7 +108,7 @@ def judge(logs: Sequence[np.ndarray], *, threshold: float) -> Verdicts:
     verdicts = np.full(comparisons, INCONCLUSIVE, dtype=object)
     pairs = np.full(comparisons, PAIRS[-1])
     waiting = np.arange(comparisons)
-    for look in plan(Paired.least_p):
+    for look in plan(Paired.least_p, PAIRS):
         own = share_out(look, len(logs))
         claims = combine([change(Paired(ratios[waiting, : look.pairs]), own, threshold) for ratios in logs])
         closed = np.zeros(len(waiting), bool)

@@ -14,8 +14,8 @@ from unstall.benchmarks.gate.plan import AskedCheck, Question
 from unstall.benchmarks.gate.processes import MeasureError, Subject
 from unstall.benchmarks.gate.results import Check, Comparison, baseline_of
 from unstall.benchmarks.gate.samples import INSPECTED, Process
-from unstall.profiles.gate.baseline import RECORDED
-from unstall.profiles.gate.decision import PAIRS
+from unstall.profiles.gate.baseline import MOST_PROCESSES, RECORDED
+from unstall.profiles.gate.decision import MOST_PAIRS, pairs_to
 from unstall.profiles.gate.invariants import Invariants
 
 A, B = (Subject(label=name, kind="variant", text=name) for name in ("a", "b"))
@@ -38,9 +38,9 @@ WHERE = {"provenance": PROVENANCE, "dataset": {"images": 2000, "content": "0123"
 class Machine:
     """Serves made-up rates: those of a subject, times what the machine does at that moment."""
 
-    def __init__(self, rates, *, spread=0.01, invariants=None, anchors=None, fails_at=None):
+    def __init__(self, rates, *, spread=0.01, invariants=None, anchors=None, fails_at=None, seed=7):
         self.rates, self.anchors, self.invariants, self.fails_at = rates, anchors or {}, invariants or {}, fails_at
-        self.noise = random.Random(7)
+        self.noise = random.Random(seed)
         self.spread = spread
         self.asked = []
 
@@ -76,7 +76,7 @@ def test_a_clear_change_is_found_at_the_first_look_that_may_say_so(b, verdict, p
 def test_a_noisy_machine_is_inconclusive_after_the_last_look():
     comparison, machine = ask(rates={"a": 100.0, "b": 98.0}, spread=0.3)
     assert (comparison.decide().verdict, comparison.decide().exit_code) == ("inconclusive", 4)
-    assert len(machine.asked) == 2 * PAIRS[-1]
+    assert len(machine.asked) == 2 * MOST_PAIRS
     assert comparison.spread("epoch") == pytest.approx(0.3, rel=0.5)
 
 
@@ -151,7 +151,7 @@ def test_a_rate_without_steady_steps_stands_for_both_beside_another_with_them():
 
 
 def test_fewer_looks_end_sooner_and_still_keep_their_error():
-    asked = replace(ASKED, pairs=PAIRS[:2])
+    asked = replace(ASKED, pairs=pairs_to(10))
     assert [look.alarm_share for look in asked.looks] == [0.0, pytest.approx(0.01)]
     comparison, _ = ask(asked, rates={"a": 100.0, "b": 100.0}, spread=0.3)
     assert (comparison.decide().verdict, comparison.decide().pairs) == ("inconclusive", 10)
@@ -174,7 +174,7 @@ def test_the_results_hold_every_figure_and_order():
     assert len(comparison.measurements) == 2 * len(values["ratios"]["epoch"]) == 20
     assert values["orders"] == list(comparison.orders)
     assert values["invariants"] == {"a": INVARIANTS.to_dict(), "b": INVARIANTS.to_dict()}
-    assert [look["pairs"] for look in values["looks"]] == list(PAIRS)
+    assert [look["pairs"] for look in values["looks"]] == list(pairs_to(MOST_PAIRS))
 
 
 def test_nothing_measured_has_no_spread():
@@ -206,7 +206,8 @@ def recorded(measure):
 
 
 def checked(baseline, machine, process_of=None, **changes):
-    asked = {name: changes.pop(name, BENCHMARK[name]) for name in BENCHMARK}
+    defaults = {**BENCHMARK, "most_processes": MOST_PROCESSES}
+    asked = {name: changes.pop(name, default) for name, default in defaults.items()}
     asked = AskedCheck(name="loader", data="photos", threshold=0.1, baseline=baseline, **asked)
     return run_check(Check(asked=asked, **(WHERE | changes)), process_of or (lambda inspect: machine(B, inspect)))
 
@@ -233,9 +234,9 @@ def test_the_anchor_whose_ratio_varied_least_judges():
 
 
 @pytest.mark.parametrize(
-    ("factor", "verdict", "pairs"), [(0.7, "regression", 6), (1.0, "same", 6), (1.4, "improved", 6)]
+    ("factor", "verdict", "pairs"), [(0.7, "regression", 10), (1.0, "same", 6), (1.4, "improved", 10)]
 )
-def test_a_check_finds_what_changed_in_six_processes(factor, verdict, pairs):
+def test_a_check_finds_what_changed_in_ten_processes_and_what_did_not_in_six(factor, verdict, pairs):
     decision = checked(a_baseline(), a_machine(factor)).decide()
     assert (decision.verdict, decision.pairs) == (verdict, pairs)
 
@@ -277,6 +278,7 @@ def test_anchors_that_disagree_are_named():
     decision = checked(baseline, a_machine(anchors={"decode": 4000.0})).decide()
     assert decision.verdict == "inconclusive"
     assert decision.reason.startswith("the anchors disagree: 0.50 against decode, 1.0")
+    assert (decision.lack.cause, decision.lack.rounds) == ("anchors", None)
 
 
 def test_below_the_floor_no_noise_excuses_it():
@@ -350,4 +352,28 @@ def test_a_check_whose_process_dies_could_not_measure():
 def test_a_noisy_check_is_inconclusive():
     check = checked(a_baseline(spread=0.3), a_machine(0.95, spread=0.3))
     assert check.decide().verdict == "inconclusive"
-    assert check.decide().pairs == PAIRS[-2]
+    assert check.decide().pairs == MOST_PROCESSES
+
+
+def test_a_noisy_check_with_more_processes_finds_what_fewer_left_open():
+    baseline = a_baseline(spread=0.02)
+    few = checked(baseline, a_machine(spread=0.1, seed=0), most_processes=10).decide()
+    assert (few.verdict, few.pairs, few.lack.cause) == ("inconclusive", 10, "rounds")
+    more = checked(baseline, a_machine(spread=0.1, seed=0)).decide()
+    assert more.verdict == "same" and 10 < more.pairs <= MOST_PROCESSES
+
+
+def test_what_other_programs_took_is_in_what_a_noisy_check_lacks():
+    machine = a_machine(0.95, spread=0.3)
+    check = checked(a_baseline(spread=0.3), machine, lambda inspect: replace(machine(B, inspect), others_ratio=0.5))
+    assert check.decide().lack.others_ratio == 0.5
+
+
+def test_a_noisy_comparison_lacks_pairs_or_a_quiet_machine():
+    some, _ = ask(rates={"a": 100.0, "b": 100.0}, spread=0.03)
+    assert some.decide().verdict == "same" and some.decide().lack is None
+    noisy, _ = ask(replace(ASKED, pairs=pairs_to(10)), rates={"a": 100.0, "b": 100.0}, spread=0.04, seed=0)
+    assert (noisy.decide().verdict, noisy.decide().lack.cause) == ("inconclusive", "rounds")
+    wild, _ = ask(rates={"a": 100.0, "b": 98.0}, spread=0.6)
+    assert (wild.decide().lack.cause, wild.decide().lack.rounds) == ("noise", None)
+    assert wild.decide().to_dict()["lack"]["spread"] == pytest.approx(0.6, rel=0.5)

@@ -26,7 +26,7 @@ DOCUMENTS = {
     "failed in a pair": a_comparisons_document(gate_measurements(pairs=3)[:5], left_out=(FAILED,)),
     "stopped": a_comparisons_document(gate_measurements(pairs=3), complete=False),
     "checked": a_gate_check_document(),
-    "checked and slower": a_gate_check_document(700.0),
+    "checked and slower": a_gate_check_document(700.0, processes=10),
     "not comparable": a_gate_check_document(processes=0, dataset=None),
     "check stopped": a_gate_check_document(processes=3, complete=False),
 }
@@ -92,7 +92,7 @@ def test_an_interval_is_given_with_its_confidence(name):
 def test_the_table_of_a_check_has_the_ratio_of_its_sentence():
     """Of an even number of processes the median of ratios is not that of their logarithms."""
     document = DOCUMENTS["checked and slower"]
-    rates = (0.5, 0.6, 0.7, 0.9, 1.0, 1.1)
+    rates = (0.5, 0.55, 0.6, 0.65, 0.7, 0.9, 0.95, 1.0, 1.05, 1.1)
     processes = tuple(
         replace(one, rates={figure: tuple(rate * factor for rate in values) for figure, values in one.rates.items()})
         for factor, one in zip(rates, document.samples.processes, strict=True)

@@ -13,10 +13,10 @@ from scipy import stats
 
 from tests import PROJECT_ROOT
 from tests.truth import simulated
-from tests.truth.simulated import NOISE, simulate
+from tests.truth.simulated import NOISE, PAIRS, simulate
 from unstall.profiles.gate.baseline import RECORDED, MeasuredRates, check, looks, new_baseline
+from unstall.profiles.gate.decision import PAIRS as ALL_PAIRS
 from unstall.profiles.gate.decision import (
-    PAIRS,
     SAME_ERROR,
     Claims,
     Decision,
@@ -27,6 +27,7 @@ from unstall.profiles.gate.decision import (
     floor,
     judge,
     paired,
+    pairs_to,
     plan,
     share_out,
 )
@@ -38,7 +39,7 @@ COMPARISONS = 4000
 
 
 def test_the_error_is_split_over_the_looks_and_never_overspent():
-    looks = plan(Paired.least_p)
+    looks = plan(Paired.least_p, PAIRS)
     assert [look.pairs for look in looks] == list(PAIRS)
     assert sum(look.alarm_share for look in looks) == pytest.approx(ALARM_ERROR)
     assert sum(look.same_share for look in looks) == pytest.approx(SAME_ERROR)
@@ -48,7 +49,7 @@ def test_the_error_is_split_over_the_looks_and_never_overspent():
 
 def test_six_pairs_can_say_same_but_never_regression():
     """Six sign flips give 1/64 at the least: more than an alarm may cost there, less than "same" may."""
-    first, second, *_ = plan(Paired.least_p)
+    first, second, *_ = plan(Paired.least_p, PAIRS)
     assert Paired.least_p(6) > ALARM_ERROR > first.alarm_share == 0 < first.same_share > Paired.least_p(6)
     halved = Paired(np.log([0.50 + number / 100 for number in range(6)]))
     assert change(halved, first, 0.05).verdict() is None
@@ -57,8 +58,8 @@ def test_six_pairs_can_say_same_but_never_regression():
 
 
 def test_what_a_look_cannot_spend_goes_to_the_next():
-    never_early = plan(lambda pairs: 0.0 if pairs == PAIRS[-1] else 1.0)
-    assert [look.alarm_share for look in never_early] == [0, 0, 0, pytest.approx(ALARM_ERROR)]
+    never_early = plan(lambda pairs: 0.0 if pairs == PAIRS[-1] else 1.0, PAIRS)
+    assert [look.same_share for look in never_early] == [0, 0, 0, pytest.approx(SAME_ERROR)]
 
 
 @pytest.mark.parametrize("pairs", [6, 10, 12])
@@ -211,14 +212,14 @@ def test_improvement_is_the_mirror_of_regression():
 
 
 def test_a_loss_below_the_threshold_is_no_regression_however_certain():
-    look = plan(Paired.least_p)[-1]
+    look = plan(Paired.least_p, PAIRS)[-1]
     logs = np.log(0.96) + np.linspace(-0.001, 0.001, 24)
     assert change(Paired(logs), look, 0.05).verdict() == "same"
     assert change(Paired(logs), look, 0.03).verdict() == "regression"
 
 
 def test_a_floor_is_held_broken_or_open():
-    look = plan(Paired.least_p)[1]
+    look = plan(Paired.least_p, PAIRS)[1]
     above, below = np.log(0.35) + np.linspace(0, 0.01, 10), np.log(0.25) + np.linspace(0, 0.01, 10)
     assert floor(Paired(above), look, 0.3).verdict() == "same"
     assert floor(Paired(below), look, 0.3).verdict() == "regression"
@@ -235,12 +236,12 @@ def rates(ratio, pairs=10):
 
 def judged(steady, epoch, pairs=10):
     b = [{"steady": one, "epoch": other} for one, other in zip(rates(steady, pairs), rates(epoch, pairs), strict=True)]
-    (look,) = (look for look in plan(Paired.least_p) if look.pairs == pairs)
+    (look,) = (look for look in plan(Paired.least_p, PAIRS) if look.pairs == pairs)
     return judge(paired(b, [{"epoch": 100.0}] * pairs), look, partial(change, threshold=0.05), last=False)
 
 
 def test_a_decision_says_each_figures_ratio_its_interval_and_at_what_error():
-    look = share_out(plan(Paired.least_p)[1], 2)
+    look = share_out(plan(Paired.least_p, PAIRS)[1], 2)
     made = judged(1.0, 0.6)
     assert made == Decision(
         verdict="regression",
@@ -284,7 +285,7 @@ def test_a_regression_of_either_figure_is_one_and_same_is_what_both_are(steady, 
 
 
 def test_what_is_open_in_one_figure_goes_on_and_ends_inconclusive():
-    look = plan(Paired.least_p)[-1]
+    look = plan(Paired.least_p, PAIRS)[-1]
     open_ = Paired(np.tile([0.3, -0.31], 12))
     for logs in (0.0, 0.5):
         evidence = {"steady": Paired(np.linspace(logs, logs + 0.01, 24)), "epoch": open_}
@@ -294,7 +295,7 @@ def test_what_is_open_in_one_figure_goes_on_and_ends_inconclusive():
 
 
 def test_a_floor_must_be_held_by_both_figures():
-    look = plan(Paired.least_p)[1]
+    look = plan(Paired.least_p, PAIRS)[1]
     above, below = Paired(np.linspace(-0.1, 0, 10)), Paired(np.linspace(-2, -1, 10))
     for figure in ("steady", "epoch"):
         evidence = {"steady": above, "epoch": above, figure: below}
@@ -316,13 +317,15 @@ def test_what_has_no_steady_steps_is_judged_by_the_whole_alone():
 
 
 def test_two_figures_share_the_error_of_an_alarm_and_can_still_reach_it():
-    for pairs in (PAIRS, PAIRS[:-1], PAIRS[:-2]):
+    for pairs in map(pairs_to, ALL_PAIRS):
         for look in plan(Paired.least_p, pairs):
             own = share_out(look, 2)
             assert (2 * own.alarm_share, own.same_share) == (look.alarm_share, look.same_share)
             assert own.alarm_share == 0 or own.alarm_share >= Paired.least_p(look.pairs)
-    for look in looks():
-        assert share_out(look, 2).alarm_share >= Unpaired.least_p(look.pairs, RECORDED)
+    for most in ALL_PAIRS:
+        for look in looks(most):
+            own = share_out(look, 2)
+            assert own.alarm_share == 0 or own.alarm_share >= Unpaired.least_p(look.pairs, RECORDED)
 
 
 def test_figures_together_are_exclusive():
@@ -358,7 +361,7 @@ def test_a_check_against_what_was_recorded_keeps_its_error_too(kind):
     noise = 0.3 * NOISE[kind](rng, comparisons)
     then, now = noise[:, :10], noise[:, 10:26]
     fired = np.zeros(comparisons, bool)
-    for look in plan(lambda count: Unpaired.least_p(count, 10), PAIRS[:-1]):
+    for look in looks(16):
         fired |= change(Unpaired(now[:, : look.pairs], then), look, 0.01).regression
     assert fired.mean() <= ALARM_ERROR
 
@@ -388,7 +391,7 @@ def test_a_check_against_copies_alone_keeps_its_error_too():
             machine={},
             dataset=None,
         )
-        now, planned = measured[RECORDED:], looks()
+        now, planned = measured[RECORDED:], looks(16)
         decisions = (
             check(baseline, now[: look.pairs], look, threshold=0.02, last=look == planned[-1]) for look in planned
         )
