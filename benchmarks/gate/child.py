@@ -22,7 +22,7 @@ from unstall.models import behind, open_model
 from unstall.pipeline import VARIANTS, build, open_source, read_skip_list
 from unstall.pipeline.config import config_from_toml
 from unstall.profiles.gate import Feed, anchors, backend_here, inspect
-from unstall.profiles.machine.others import Others
+from unstall.profiles.machine import Others
 from unstall.profiles.measure import FitData
 
 if TYPE_CHECKING:

@@ -94,7 +94,7 @@ def text_of(lack: Lack, pairs: int, *, unit: str, option: str, again: str) -> st
     elif lack.cause == ANCHORS:
         text = f"a machine as it was at the recording: when quiet, the same again; or record it here: {again}"
     elif lack.cause == NEAR:
-        text = "another threshold or a quieter machine: the ratio lies so near to what is allowed that more time may not tell"
+        text = "another threshold or a quieter machine: so near to what is allowed, more time may not tell"
     elif lack.cause == NOISE:
         text = f"a quiet machine: one measurement varies by {lack.spread:.0%}"
     else:

@@ -1,6 +1,7 @@
 """Readings of the machine: load, memory and GPUs during a run, what other programs take, the page cache, mounts."""
 
 from unstall.profiles.machine.mounts import storage_of
+from unstall.profiles.machine.others import Others
 from unstall.profiles.machine.page_cache import (
     PageCacheError,
     ReaderRate,
@@ -25,6 +26,7 @@ from unstall.profiles.machine.telemetry import (
 __all__ = [
     "GPU_AVERAGED_S",
     "MachineUse",
+    "Others",
     "PageCacheError",
     "PeakMemory",
     "ReaderRate",
