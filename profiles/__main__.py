@@ -29,6 +29,7 @@ from unstall.profiles.script import BUDGET_S, LIBRARIES
 from unstall.profiles.script.children import Children
 from unstall.profiles.script.guard import Guard, guarded
 from unstall.profiles.script.run import after_import, run_script
+from unstall.profiles.script.users_files import UsersFiles
 
 if TYPE_CHECKING:
     from unstall.profiles.report.measurements import MeasurementDocument
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from unstall.profiles.script.applying import Applied, Wanted
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.script.profiler import Profiler
+    from unstall.profiles.script.writing import Written
     from unstall.profiles.text import Terminal
 
 _NAME = "unstall profile"
@@ -67,12 +69,14 @@ def _prepared(words: list[str]) -> _Run | int:
     try:
         if arguments.apply is None:
             return _Run(arguments, out)
-        from unstall.profiles.script.applying import Applied, edited_source, wanted
+        from unstall.profiles.script.applying import Applied, wanted
 
         script = Path(arguments.script)
         wants = wanted(arguments.apply, script.name)
         if arguments.write:
-            return _Run(arguments, out, wants=wants, edit=edited_source(wants, script))
+            from unstall.profiles.script.writing import written
+
+            return _Run(arguments, out, wants=wants, edit=written(wants, script))
         return _Run(arguments, out, wants=wants, applied=Applied(wants))
     except ValueError as error:
         _say(str(error))
@@ -101,7 +105,7 @@ class _Run:
         *,
         wants: Sequence[Wanted] = (),
         applied: Applied | None = None,
-        edit: tuple[str, str] | None = None,
+        edit: Written | None = None,
     ) -> None:
         self.blocked = False
         self.tries = not (arguments.no_trial or arguments.no_ceilings)
@@ -110,14 +114,14 @@ class _Run:
         self._guard: Guard | None = None
         self._applied = applied
         self._wants = wants
-        self._edit = edit  # the text that is run in the place of the script, and the diff that makes it
+        self._edit = edit
         self._write_to = Path(arguments.write or ".").absolute()
         self._script = Path(arguments.script).absolute()  # the script may go to another folder
         self._profilers: list[Profiler] = []
         self._loops: Loops | None = None
         self._children = Children()
+        self._files = UsersFiles(self._script)
         self._pid = 0
-        self._text: bytes | None = None
 
     def run(self, guard: Guard | None) -> int:
         """Runs the script, and reports on it. Returns its exit code.
@@ -135,9 +139,8 @@ class _Run:
         for library in LIBRARIES:
             after_import(library, functools.partial(self.watch_loops, library))
         after_import("tensorflow", _note_datasets)
-        source = None if self._edit is None else self._edit[0]
-        self._text = self._read()
-        code = run_script(self._arguments.script, self._arguments.arguments, self.report, source=source)
+        replaced = None if self._edit is None else self._edit.replaced
+        code = run_script(self._arguments.script, self._arguments.arguments, self.report, replaced=replaced)
         if self.blocked:
             _leave(code)
         return code
@@ -241,7 +244,7 @@ class _Run:
         github.tell(console, document, KIND, verdicts)
         print_more(console, self._out)
         if self._edit is not None:
-            self._write_diff(self._edit[1], ended_well and code == 0)
+            self._write_diff(self._edit, ended_well and code == 0)
 
     def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict], words: str) -> list[Line]:
         """Returns what the remedies in place brought where the trial does not tell, and how they get into the file."""
@@ -308,7 +311,7 @@ class _Run:
             document,
             held,
             budget_s=self._arguments.budget,
-            digest=self._digest(),
+            named=self._files.named,
             epochs=self._arguments.epochs,
             only=only,
             begins=begins,
@@ -323,22 +326,6 @@ class _Run:
             print_trial(console, held.name, last.samples.trials[held.name], words)
         return last
 
-    def _read(self) -> bytes | None:
-        with contextlib.suppress(OSError):
-            return self._script.read_bytes()
-        return None
-
-    def _digest(self) -> str | None:
-        """Returns a digest of the script; None where it cannot be read, or was edited while it ran."""
-        from unstall.profiles.script.applying import digest_of
-
-        if self._text is None or self._read() != self._text:
-            return None
-        try:
-            return digest_of(self._text.decode())
-        except UnicodeDecodeError:
-            return None
-
     def _say_applied(self) -> None:
         assert self._applied is not None
         for place, names in self._applied.done.items():
@@ -348,16 +335,23 @@ class _Run:
         if not self._applied.done and not self._applied.failed:
             _say("no remedy is in place: no fit or loop was at the place that it is for")
 
-    def _write_diff(self, diff: str, ended_well: bool) -> None:
+    def _write_diff(self, edit: Written, ended_well: bool) -> None:
         """Writes what was changed, if the script with the changes has run to its end."""
         from unstall.profiles.report.files import write_atomically
 
-        target = self._arguments.write
+        target, name = self._arguments.write, self._script.name
         if not ended_well:
-            _say(f"{target} is not written: {self._script.name} with the remedies did not run to its end")
+            _say(f"{target} is not written: {name} with the remedies did not run to its end")
             return
-        write_atomically(self._write_to, diff)
-        _say(f"written: {target}. {self._script.name} with it has run to its end; git apply {target} puts it in place")
+        if edit.replaced.not_run:
+            others = ", ".join(sorted(path.name for path in edit.replaced.not_run))
+            _say(f"{target} is not written: {name} ran to its end, and did not import {others} with the remedies")
+            return
+        write_atomically(self._write_to, edit.diff)
+        _say(
+            f"written: {target}, a diff of {' and '.join(edit.names)}. {name} with it has run to its end; "
+            f"git apply {target} puts it in place"
+        )
 
 
 class _Parser(ArgumentParser):
@@ -404,7 +398,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--write",
         metavar="DIFF",
-        help="with --apply=RESULTS: run the script with its text edited, and write a diff if that went well",
+        help="with --apply=RESULTS: run the script with its text, and that of the files in which its data are made, "
+        "edited, and write a diff if that went well",
     )
     parser.add_argument("--details", action="store_true", help="print all tables and sentences")
     parser.add_argument("--no-ceilings", action="store_true", help="neither run the model by itself nor try remedies")
@@ -452,6 +447,9 @@ def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
         folder = next(path for path in (out, *out.parents) if path.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             return f"--out {out}: results cannot be written there, {folder} is no folder that can be written to."
+        folder = Path(arguments.write or ".").absolute().parent
+        if arguments.write and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            return f"--write {arguments.write} cannot be written: {folder} is no folder that can be written to."
     except OSError as error:
         return f"{error.filename}: {error.strerror}."
     return None

@@ -7,6 +7,7 @@ import datetime
 import itertools
 import os
 import resource
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +20,13 @@ import psutil
 def now_ns(_read: Callable[[], int] = time.perf_counter_ns) -> int:
     """Returns the time of a monotonic clock, in nanoseconds."""
     return _read()
+
+
+def file_time_ns() -> int:
+    """Returns the time by which a file is dated that is written now, in nanoseconds; 0 where none can be written."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+        return os.fstat(file.fileno()).st_mtime_ns
+    return 0
 
 
 def sleep_until_ns(deadline_ns: int, _sleep: Callable[[float], None] = time.sleep) -> None:

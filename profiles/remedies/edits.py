@@ -77,6 +77,8 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
         changes.append((end, end, "".join(ordered)))
     for edit in edits:
         if edit.kind == "swap" and edit.other is not None:
+            if edit.other.file != edit.place.file:
+                raise TooInvolved(f"{edit.place} and {edit.other} are in different files")
             found = [_find(tree, place) for place in (edit.place, edit.other)]
             _check_adjacent(tree, *found)
             changes = _swapped(text, [call for call, _ in found], changes)

@@ -43,6 +43,11 @@ class Edit:
     text: str = ""
     other: Place | None = None
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The calls that are edited."""
+        return (self.place,) if self.other is None else (self.place, self.other)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unstall.profiles.remedies.remedy import TUNER, Edit, Remedy, Untried
@@ -58,7 +59,8 @@ class Trial:
       edges_by: what takes that time, and is not in measured epochs; None where nothing does.
       epochs: how many the script trained for; None where that is not known.
       notes: what a reader of the rates must know.
-      digest: of the script's text, to which the edits belong; None where there is no script.
+      digests: of the texts that the edits belong to: of the script, and of each file to edit, by its name in `Place`;
+        without those that have changed. Empty where there is no script.
       seconds: how long the trial took.
       ended: whether it came to its end.
     """
@@ -80,7 +82,7 @@ class Trial:
     edges_by: str | None = None
     epochs: int | None = None
     notes: tuple[str, ...] = ()
-    digest: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     ended: bool = False
 
@@ -112,20 +114,22 @@ class Trial:
         """Returns the remedy of this name."""
         return next(remedy for remedy in self.remedies if remedy.name == name)
 
-    @property
-    def without_folders(self) -> Trial:
-        """The trial as its file holds it: the user's files are named without their folders."""
-
-        def bare(edit: Edit) -> Edit:
-            return replace(edit, place=named(edit.place), other=edit.other and named(edit.other))
+    def with_names(self, name_of: Callable[[str], str], digests: Mapping[str, str]) -> Trial:
+        """Returns the trial as its file holds it: the user's files have other names, and these the digests."""
 
         def named(place: Place) -> Place:
-            return replace(place, file=Path(place.file).name)
+            return replace(place, file=name_of(place.file))
 
-        return replace(
-            self,
-            remedies=tuple(replace(remedy, edits=tuple(map(bare, remedy.edits))) for remedy in self.remedies),
-        )
+        def renamed(edit: Edit) -> Edit:
+            return replace(edit, place=named(edit.place), other=edit.other and named(edit.other))
+
+        remedies = tuple(replace(remedy, edits=tuple(map(renamed, remedy.edits))) for remedy in self.remedies)
+        return replace(self, remedies=remedies, digests=digests)
+
+    @property
+    def without_folders(self) -> Trial:
+        """The trial with the user's files named without their folders."""
+        return self.with_names(lambda file: Path(file).name, {})
 
 
 def _by_line(place: str) -> tuple[str, int]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unstall.profiles.measure.batches import FitData
-from unstall.profiles.remedies import NEEDS, Edit, Remedy, gains_of
+from unstall.profiles.remedies import NEEDS, Remedy, gains_of
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from unstall.profiles.remedies.loop_data import loop_data
 from unstall.profiles.remedies.room import room_here
 from unstall.profiles.report.document import RESULTS, DocumentError, load
-from unstall.profiles.report.measurements import KIND, SCRIPT
+from unstall.profiles.report.measurements import KINDS, SCRIPT
 from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.stages.places import Place, note_as
 
@@ -48,14 +46,14 @@ class Wanted:
       names: of the remedies.
       place: "train.py:31", the line of the `fit` or loop that they are for; None for all.
       remedies: as an earlier run has measured them; empty where only names are given.
-      digest: of the script's text in the earlier run.
+      digests: of the texts of the script and the files to edit in the earlier run; see `Trial`.
       rates: of its whole epochs as written; empty where only names are given.
     """
 
     names: tuple[str, ...]
     place: str | None = None
     remedies: tuple[Remedy, ...] = ()
-    digest: str | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
 
 
@@ -76,9 +74,14 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
     if path is None:
         return (Wanted(names=tuple(name.strip() for name in text.split(",") if name.strip())),)
     try:
-        document, _ = load(path, {SCRIPT: KIND})
+        document, _ = load(path, KINDS)
     except DocumentError as error:
         raise ApplyError(f"--apply {error}") from error
+    if document.command != SCRIPT:
+        raise ApplyError(
+            f"--apply {text} is of {document.command}: only a script's remedies can be put in place. Edit the lines "
+            "that the run named."
+        )
     if document.plan.data != script:
         raise ApplyError(f"--apply {text} is of {document.plan.data}, and the script is {script}.")
     results = {verdict.result.subject.variant: verdict.result for verdict in KIND.derive(document)}
@@ -92,7 +95,7 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
                     names=names,
                     place=_place_in(name),
                     remedies=tuple(trial.remedy(one) for one in names),
-                    digest=trial.digest,
+                    digests=trial.digests,
                     rates=tuple(results[name].by_round().values()) if name in results else (),
                 )
             )
@@ -109,43 +112,9 @@ def results_in(text: str) -> Path | None:
     return path if text.endswith(".json") or "/" in text or (path / RESULTS).is_file() else None
 
 
-def edited_source(wants: Sequence[Wanted], script: Path) -> tuple[str, str]:
-    """Returns (the text of the script with the remedies in place, the diff that makes it if it is applied here).
-
-    Raises:
-      ApplyError: if the script has changed or cannot be read, or a remedy is too involved for an edit by machine.
-    """
-    try:
-        source = source_of(script)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ApplyError(f"--write: {script} cannot be read: {error}.") from error
-    edits: list[Edit] = []
-    for one in wants:
-        if one.digest != digest_of(source):
-            raise ApplyError(f"--write needs the results of a run of {script.name} as it is now. Measure it again.")
-        for remedy in one.remedies:
-            if not remedy.edits:
-                raise ApplyError(f"--write: {remedy.name} is too involved for an edit by machine: {remedy.code}")
-            edits += remedy.edits
-    others = {edit.place.file for edit in edits} - {script.name}
-    if others:
-        raise ApplyError(
-            f"--write edits {script.name} only, and the data are made in {', '.join(sorted(others))} as well."
-        )
-    try:
-        new = edited(source, edits)
-        return new, diff(source, new, name_from_here(script))
-    except TooInvolved as error:
-        raise ApplyError(f"--write: {error}.") from error
-
-
 def _place_in(name: str) -> str:
     """Returns "train.py:31" of "fit 1 (train.py:31)"."""
     return name.partition("(")[2].rstrip(")")
-
-
-def digest_of(source: str) -> str:
-    return hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
 
 
 def _pool_calls(names: Sequence[str], calls: int | None) -> int | None:

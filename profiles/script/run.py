@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -67,7 +67,7 @@ def run_script(
     arguments: Sequence[str],
     before_end: Callable[[BaseException | None, int], None],
     *,
-    source: str | None = None,
+    replaced: Replaced | None = None,
 ) -> int:
     """Runs a script as the main program and returns its exit code.
 
@@ -77,7 +77,7 @@ def run_script(
       path: of the script, as given at the command line.
       arguments: of the script.
       before_end: called when the script has ended, with the exception that ended it, or None, and the exit code.
-      source: run this text in the place of the script's.
+      replaced: texts that are run in place of those of files, the script among them.
     """
     module = types.ModuleType("__main__")
     absolute = os.path.abspath(path)
@@ -97,9 +97,10 @@ def run_script(
     try:
         with io.open_code(absolute) as file:
             content: bytes | str = file.read()
-        if source is not None:
-            _show_as_lines_of(absolute, source)
-        exec(compile(source or content, absolute, "exec", dont_inherit=True), module.__dict__)
+        if replaced is not None:
+            replaced.attach()
+            content = replaced.text_of(absolute) or content
+        exec(compile(content, absolute, "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:  # also SystemExit and KeyboardInterrupt, which decide the exit code
         ended_by = error
     with suppress(Exception):
@@ -109,24 +110,61 @@ def run_script(
     return code
 
 
-def _show_as_lines_of(path: str, source: str) -> None:
-    """Has Python take a text for what a file holds, where it looks up the lines of code: for tracebacks, and AutoGraph.
+class Replaced:
+    """Texts that Python runs in place of what files hold, which stay as they are.
 
-    AutoGraph makes a function anew from its lines, and asks `linecache` to read the file again before. It stays so to
-    the end of the process.
+    Args:
+      texts: by the path of the file, without links.
+
+    Attributes:
+      not_run: the files whose text was not run so far.
     """
-    lines = [line if line.endswith("\n") else f"{line}\n" for line in io.StringIO(source, newline=None)]
-    original = linecache.updatecache
 
-    @functools.wraps(original)
-    def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
-        if filename != path:
-            return original(filename, module_globals)
-        linecache.cache[path] = (len(source), None, lines, path)  # without a time: it is never out of date
-        return lines
+    def __init__(self, texts: Mapping[Path, str]) -> None:
+        self._texts = {str(path): text for path, text in texts.items()}
+        self.not_run = set(texts)
 
-    linecache.updatecache = updatecache
-    updatecache(path)
+    def text_of(self, file: str) -> str | None:
+        """Returns the text to run in place of a file's, and notes that it is run; None for other files."""
+        path = os.path.realpath(file)
+        self.not_run.discard(Path(path))
+        return self._texts.get(path)
+
+    def attach(self) -> None:
+        """Has Python import these texts, and show their lines, to the end of the process."""
+        self._import_them()
+        self._show_their_lines()
+
+    def _import_them(self) -> None:
+        """Replaces what gives the code of a module: nothing of these texts may get into the folders of bytecode."""
+        original: Callable[[SourceFileLoader, str], types.CodeType | None] = SourceFileLoader.get_code
+
+        def get_code(loader: SourceFileLoader, fullname: str) -> types.CodeType | None:
+            text = self.text_of(loader.path)
+            if text is None:
+                return original(loader, fullname)
+            code: types.CodeType = loader.source_to_code(text, loader.path)
+            return code
+
+        SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
+
+    def _show_their_lines(self) -> None:
+        """Replaces where Python looks up the lines of code: for tracebacks, and AutoGraph.
+
+        AutoGraph makes a function anew from its lines, and asks `linecache` to read the file again before.
+        """
+        original = linecache.updatecache
+
+        @functools.wraps(original)
+        def updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
+            text = self._texts.get(os.path.realpath(filename))
+            if text is None:
+                return original(filename, module_globals)
+            lines = [line if line.endswith("\n") else f"{line}\n" for line in io.StringIO(text, newline=None)]
+            linecache.cache[filename] = (len(text), None, lines, filename)  # without a time: it is never out of date
+            return lines
+
+        linecache.updatecache = updatecache
 
 
 def wait_for_threads() -> None:

@@ -93,7 +93,7 @@ def with_trial(
     held: Held,
     *,
     budget_s: float,
-    digest: str | None = None,
+    named: Callable[[Trial], Trial] = lambda trial: trial.without_folders,
     epochs: int | None = None,
     only: tuple[str, ...] = (),
     begins: Callable[[float], object] = lambda limit_s: None,
@@ -105,7 +105,7 @@ def with_trial(
       document: of the script.
       held: of the `fit` or loop whose data are tried.
       budget_s: how long measuring may take.
-      digest: of the script's text.
+      named: returns a trial as its file holds it, which names no folder of the user's.
       epochs: for how many the script trains when it trains in earnest; as many as were seen unless given.
       only: the remedies that are in place already: the data are measured with them and without.
       begins: called before any code of the user's runs again, with how long all may take.
@@ -143,7 +143,7 @@ def with_trial(
                     say=progress.say if progress else lambda what: None,
                 )
                 for trial in turns.run():
-                    last = replace(trial.without_folders, digest=digest)
+                    last = named(trial)
                     yield _with(document, held.name, last)
             return
         except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -250,6 +251,13 @@ def test_a_map_that_is_read_twice_is_not_moved(source):
     swap = Edit(place=place_of("map", source), kind="swap", other=place_of("batch", source))
     with pytest.raises(TooInvolved, match="may be read elsewhere"):
         edited(source, [swap])
+
+
+def test_calls_in_different_files_do_not_change_places():
+    elsewhere = replace(place_of("shuffle"), file="data.py")
+    swap = Edit(place=place_of("batch"), kind="swap", other=elsewhere)
+    with pytest.raises(TooInvolved, match=r"train\.py:\d+ and data\.py:\d+ are in different files"):
+        edited(SOURCE, [swap])
 
 
 def test_tensorflow_is_imported_where_an_edit_needs_it():

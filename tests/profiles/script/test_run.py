@@ -340,11 +340,12 @@ def test_an_excepthook_of_the_scripts_own_is_called(shown_of):
 
 
 EDITED = """
-import sys, unstall
-from unstall.profiles.script.run import run_script
-with open("train.py") as file:
-    source = "# put in front\\n\\n" + file.read()
-sys.exit(run_script("train.py", [], lambda error, code: None, source=source))
+import sys
+from pathlib import Path
+from unstall.profiles.script.run import Replaced, run_script
+path = Path("train.py").resolve()
+replaced = Replaced({path: "# put in front\\n\\n" + path.read_text()})
+sys.exit(run_script("train.py", [], lambda error, code: None, replaced=replaced))
 """
 READS_ITSELF = """import inspect, linecache
 def first():
