@@ -28,6 +28,7 @@ from unstall.profiles import clock, script
 from unstall.profiles.script import BUDGET_S, LIBRARIES
 from unstall.profiles.script.children import Children
 from unstall.profiles.script.guard import Guard, guarded
+from unstall.profiles.script.interrupts import ctrl_c_comes_through
 from unstall.profiles.script.run import after_import, run_script
 from unstall.profiles.script.users_files import UsersFiles
 
@@ -185,7 +186,7 @@ class _Run:
                 profiler.wait()
             if self._loops is not None:
                 self._loops.wait()
-        with _quiet_stdout():
+        with _quiet_stdout(), ctrl_c_comes_through():
             try:
                 self._report(ended_by, code)
             except KeyboardInterrupt:
@@ -213,7 +214,7 @@ class _Run:
         document = report_on(
             watchers,
             script=self._script.name,
-            complete=ended_well,
+            broken_by=None if ended_well else ended_by,
             files_per_sample=self._arguments.files_per_sample,
         )
         write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block

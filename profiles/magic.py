@@ -55,7 +55,7 @@ def run_watched(run: Callable[[], object]) -> Stalls:
         run()
     for watcher in watchers:
         watcher.pause()
-    return Stalls(report_on(watchers, script=_CELL, complete=True))
+    return Stalls(report_on(watchers, script=_CELL))
 
 
 def load(shell: Any) -> None:

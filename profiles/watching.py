@@ -49,7 +49,7 @@ class Watched(Shown, Generic[Batch]):
     @property
     def document(self) -> MeasurementDocument:
         """What was measured so far; a pass that runs is not a part of it."""
-        return report_on([self._loops], script=self._name, complete=True)
+        return report_on([self._loops], script=self._name)
 
     def _shown(self) -> MeasurementDocument:
         return self.document

@@ -256,7 +256,7 @@ def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatc
     finally:
         profiler.detach()
     assert profiler.fits[0].ceilings.reason == reason
-    document, blocked = with_stages(report_on([profiler], script="train.py", complete=True), [profiler], lines=False)
+    document, blocked = with_stages(report_on([profiler], script="train.py"), [profiler], lines=False)
     assert not blocked and document.left_out == ()
     [verdict] = derive(document)
     assert verdict.result.stages is not None and verdict.result.stages.stages

@@ -63,6 +63,7 @@ class Trial:
         without those that have changed. Empty where there is no script.
       seconds: how long the trial took.
       ended: whether it came to its end.
+      stopped: whether Ctrl-C ended it before.
     """
 
     remedies: tuple[Remedy, ...] = ()
@@ -85,6 +86,14 @@ class Trial:
     digests: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     ended: bool = False
+    stopped: bool = False
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The remedies that were neither measured in a round nor thrown out, where the trial was stopped."""
+        measured = {name for one in self.contenders if one.samples for name in one.remedies}
+        named = measured | {one.name for one in self.untried}
+        return tuple(remedy.name for remedy in self.remedies if remedy.name not in named)
 
     @property
     def edges_are_doubtful(self) -> bool:

@@ -74,6 +74,7 @@ class Measurements:
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None where unknown.
       accounts: where the wall time of each `fit` of a script went, by the name of the `fit`.
       trials: what remedies for the data gained, by the name of the `fit` or loop.
+      broken: what ended a script before its end, and when: "ValueError after 37 steps"; None where nothing did.
     """
 
     subjects: tuple[Measurement, ...]
@@ -81,6 +82,7 @@ class Measurements:
     throttled_ratio: float | None = None
     accounts: Mapping[str, Account] = field(default_factory=dict)
     trials: Mapping[str, Trial] = field(default_factory=dict)
+    broken: str | None = None
 
     def __post_init__(self) -> None:
         for measurement in self.subjects:
@@ -238,6 +240,7 @@ def screens_of(
             name=document.plan.data,
             words=typed or _script_words(document),
             left_out=document.left_out,
+            broken=document.samples.broken,
         ),
     )
 

@@ -156,6 +156,9 @@ def tried_lines(trial: Trial, gains: Gains) -> tuple[Line, ...]:
     for reason, names in reasons.items():
         who = "" if names == ["all"] else f"{', '.join(names)}: "
         lines.append(Line(label="NOT TRIED", text=f"{who}{reason}."))
+    if trial.stopped:
+        left = f": {', '.join(trial.left)}" if trial.left else ""
+        lines.append(Line(label="STOPPED", text=f"not all remedies were tried{left}."))
     return tuple(lines)
 
 

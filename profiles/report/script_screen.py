@@ -40,6 +40,7 @@ def script_screen(
     name: str,
     words: str | None,
     left_out: Sequence[LeftOut] = (),
+    broken: str | None = None,
 ) -> Screen:
     """Returns the screen of what a script, or `profiles.profile`, trained.
 
@@ -50,9 +51,13 @@ def script_screen(
       name: what was run, for the heading.
       words: the script and its arguments as typed, for what is to be typed next; None where there is no script.
       left_out: each `fit` and loop without a result.
+      broken: what ended the script before its end; see `Measurements`.
     """
+    ended = (
+        () if broken is None else (Line(label="ENDED", text=f"by {broken}: these figures are of what ran by then."),)
+    )
     if not verdicts:
-        return Screen(heading=(f"unstall: {name}",), verdict=left_out_lines(left_out))
+        return Screen(heading=(f"unstall: {name}",), verdict=(*left_out_lines(left_out), *ended))
     tried = [verdict for verdict in verdicts if verdict.result.subject.variant in trials]
     main = (tried or [max(verdicts, key=lambda verdict: _total_s(verdict.result))])[0]
     result, subject = main.result, main.result.subject
@@ -81,7 +86,7 @@ def script_screen(
         verdict=tuple(lines),
         picture=_script_picture(verdicts),
         why=(*_causes(result, findings), *left_out_lines(left_out)),
-        next=(*_next_of_script(main, trials.get(subject.variant), words), *_migration(main, words)),
+        next=(*(ended or _next_of_script(main, trials.get(subject.variant), words)), *_migration(main, words)),
     )
 
 
@@ -150,6 +155,9 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
 def _what_may_help(verdict: Verdict, trial: Trial, words: str | None) -> tuple[Line, ...]:
     """Returns what to do where no remedy was found."""
     result = verdict.result
+    if trial.stopped:
+        code = f"unstall profile {words}"
+        return () if words is None else (Line(label="NEXT", text="the same again, which tries them:", code=(code,)),)
     budget_s = max((one.budget_s or 0 for one in trial.untried), default=0)
     if budget_s and words is not None:
         code = f"unstall profile --budget {budget_s} {words}"

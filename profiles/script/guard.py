@@ -136,7 +136,7 @@ class _Waiting:
         """Returns the exit code of the script; ends this process by the signal that ended the script."""
         code = os.waitstatus_to_exitcode(status)
         if self._code is not None:
-            if code < 0:
+            if code < 0 and self._until_ns is not None:  # later the trial had ended, and its report was printed
                 name = signal.Signals(-code).name
                 self._say(f"the trial of remedies was ended by {name}; what the script did is not touched by that")
             return self._code

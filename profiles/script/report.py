@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from unstall.profiles.report.measurements import (
 from unstall.profiles.results.account import Account
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
+from unstall.profiles.script.epochs import KEPT_EPOCHS
 from unstall.profiles.script.results import UnknownError, samples_of
 from unstall.profiles.stages.tf_graph import CutError, random_before_cache
 
@@ -29,14 +30,18 @@ if TYPE_CHECKING:
 
 
 def report_on(
-    watchers: Iterable[Profiler | Loops], *, script: str, complete: bool, files_per_sample: int = 1
+    watchers: Sequence[Profiler | Loops],
+    *,
+    script: str,
+    broken_by: BaseException | None = None,
+    files_per_sample: int = 1,
 ) -> MeasurementDocument:
     """Returns the document of all `fit` calls and loops that were watched. Runs no code of the script.
 
     Args:
       watchers: which watched the script.
       script: file name of the script.
-      complete: whether the script ran to its end.
+      broken_by: the error that ended the script before its end, or Ctrl-C; None where it ran to its end.
       files_per_sample: from how many files the script makes a sample, as the user says.
     """
     subjects: list[Measurement] = []
@@ -65,13 +70,26 @@ def report_on(
     return Document(
         command=SCRIPT,
         created=now(),
-        complete=complete,
+        complete=broken_by is None,
         provenance={**provenance.machine(), **backend},
         plan=Plan(rounds=rounds, data=script),
         dataset=unlisted_dataset("what the script loads", script, images),
-        samples=Measurements(subjects=tuple(subjects), windows=windows, accounts=accounts),
+        samples=Measurements(
+            subjects=tuple(subjects),
+            windows=windows,
+            accounts=accounts,
+            broken=None if broken_by is None else _broken(broken_by, watchers),
+        ),
         left_out=tuple(left_out),
     )
+
+
+def _broken(error: BaseException, watchers: Iterable[Profiler | Loops]) -> str:
+    """Returns "ValueError after 37 steps": those of training that are known of all watchers."""
+    fits = [fit for watcher in watchers for fit in watcher.fits if not fit.name.startswith(("evaluate", "predict"))]
+    steps = sum(epoch.steps for fit in fits for epoch in fit.epochs)
+    least = "at least " if any(len(fit.epochs) == KEPT_EPOCHS for fit in fits) else ""
+    return f"{type(error).__name__} after {least}{steps:,} step{'' if steps == 1 else 's'}"
 
 
 def with_facts_of(subject: Subject, data: Any) -> Subject:

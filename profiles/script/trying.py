@@ -125,7 +125,7 @@ def with_trial(
     begins(budget_s + GRACE_S)
     began_ns = clock.now_ns()
     with progress or nullcontext():
-        last = Trial()
+        last, turns = Trial(), None
         try:
             with held.opened(needs) as (data, measure):
                 turns = Turns(
@@ -147,7 +147,10 @@ def with_trial(
                     yield _with(document, held.name, last)
             return
         except KeyboardInterrupt:
-            last = replace(last, notes=(*last.notes, "Interrupted: what was measured by then."))
+            if turns is not None and not last.remedies:  # in the first of all
+                last = named(turns.trial())
+            notes = (*last.notes, "Stopped by Ctrl-C: not all remedies were tried.")
+            last = replace(last, notes=notes, stopped=True)
         except Exception as error:  # an error in a user's code, or in a framework, costs the trial and no more
             reason = str(error) if isinstance(error, Failed) else f"it failed ({error_text(error)})"
             last = replace(last, untried=(*last.untried, Untried(name="all", reason=reason)))

@@ -420,12 +420,22 @@ def test_slow_data_have_their_most_promising_remedy_tried_within_the_budget(fake
     assert [name for name, window, _ in training.windows if window == "warmup"] == [AS_WRITTEN, "a"]
 
 
-def test_ctrl_c_in_a_trial_keeps_what_was_measured_before(fake: FakeClock) -> None:
+@pytest.mark.parametrize(
+    ("at", "rounds", "left"),
+    [
+        (("train", 2), {AS_WRITTEN: 2, "a": 2, "b": 2}, ()),
+        (("train", 0), {AS_WRITTEN: 0, "a": 0, "b": 0}, ("a", "b")),
+        (("warmup", 0), {}, ("a", "b")),
+    ],
+)
+def test_ctrl_c_in_a_trial_keeps_what_was_measured_before(
+    at: tuple[str, int], rounds: dict[str, int], left: tuple[str, ...], fake: FakeClock
+) -> None:
     def interrupt(name: str, window: str, round_: int) -> None:
-        if (window, round_) == ("train", 2):
+        if (window, round_) == at:
             raise KeyboardInterrupt
 
-    data = FakeData({AS_WRITTEN: 20, "a": 10})
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 15})
     document = a_measurement_document(a_result())
     [subject] = document.samples.subjects
     name = subject.subject.variant
@@ -434,5 +444,6 @@ def test_ctrl_c_in_a_trial_keeps_what_was_measured_before(fake: FakeClock) -> No
     )
     *_, last = with_trial(document, held, budget_s=60.0)
     trial = last.samples.trials[name]
-    assert trial.notes == ("Interrupted: what was measured by then.",) and not trial.ended
-    assert [len(contender.samples) for contender in trial.contenders] == [2, 2]
+    assert trial.stopped and not trial.ended and trial.left == left
+    assert trial.notes == ("Stopped by Ctrl-C: not all remedies were tried.",)
+    assert {contender.name: len(contender.samples) for contender in trial.contenders} == rounds

@@ -339,6 +339,41 @@ def test_nothing_measured_has_a_heading_and_the_reasons() -> None:
     assert screen.heading == ("unstall: train.py",)
 
 
+def next_labels(document: MeasurementDocument) -> list[str]:
+    [screen] = screens_of(document, derive(document))
+    return [line.label for line in screen.next]
+
+
+# Of epochs that differ: the run is to be repeated.
+UNCERTAIN = a_result("fit 1 (train.py:9)", train=rounds_of("train", 10, 13, 16), resident_ms=10)
+
+
+def test_a_script_that_an_error_ended_is_not_to_be_run_again_for_better_figures() -> None:
+    document = a_script(UNCERTAIN)
+    assert "the same again" in shown(document)
+    broken = replace(document, samples=replace(document.samples, broken="ValueError after 37 steps"), complete=False)
+    assert next_labels(broken) == ["ENDED"]
+    text = words(shown(broken))
+    assert "by ValueError after 37 steps" in text and "the same again" not in text
+
+
+def test_an_error_before_the_first_figures_is_said_as_well() -> None:
+    document = a_measurement_document(command=SCRIPT, plan=Plan(rounds=0, data="train.py"))
+    [screen] = screens_of(replace(document, samples=replace(document.samples, broken="ValueError after 1 step")), [])
+    assert [line.label for line in screen.verdict] == ["ENDED"]
+
+
+def test_a_trial_that_was_stopped_says_which_remedies_were_not_tried_and_how_they_are() -> None:
+    trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "a": samples_at(*[101.0] * 4), "b": (), "c": ()})
+    thrown_out = Untried(name="c", reason="it has random operations")
+    document = a_script(UNCERTAIN, replace(trial, untried=(thrown_out,), stopped=True, ended=False))
+    assert next_labels(document) == ["TRIED", "NOT TRIED", "STOPPED", "NEXT"]
+    assert trial.left == ("b", "c")
+    text = words(shown(document, "train.py 3"))
+    assert "not all remedies were tried: b." in text and "when the machine is quiet" not in text
+    assert "unstall profile train.py 3" in text
+
+
 @pytest.mark.parametrize(("wait_ms", "named"), [(6, True), (0, False)])
 def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_data(wait_ms: float, named: bool) -> None:
     note = "fed by an ImageDataGenerator iterator"

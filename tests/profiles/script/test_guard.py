@@ -112,6 +112,12 @@ def test_there_is_no_limit_behind_a_trial() -> None:
     assert ended("guard.fix(7, 0.5)\nguard.release()\ntime.sleep(1.5)\nreturn 7") == (7, "")
 
 
+def test_a_signal_after_a_trial_does_not_end_the_trial() -> None:
+    """Python ends by SIGINT where a library's call of Python code met it, also if that was dealt with."""
+    ends = "signal.signal(signal.SIGINT, signal.SIG_DFL)\nos.kill(os.getpid(), signal.SIGINT)"
+    assert ended(f"guard.fix(7, 30.0)\nguard.release()\n{ends}") == (7, "")
+
+
 @pytest.mark.parametrize(
     "name",
     [

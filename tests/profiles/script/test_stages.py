@@ -38,7 +38,7 @@ def test_two_fits_of_one_dataset_get_the_same_stages_and_other_data_get_their_ow
     a_model().fit(other, epochs=3, verbose=0)
     a_model().fit(data, epochs=3, verbose=0)
     watched.pause()
-    document, blocked = with_stages(report_on([watched], script="train.py", complete=True), [watched], lines=False)
+    document, blocked = with_stages(report_on([watched], script="train.py"), [watched], lines=False)
     first, second, third = (measurement.stages for measurement in document.samples.subjects)
     assert not blocked and first is not None and second is not None
     assert first == third and [stage.name for stage in first.stages] == ["from_tensor_slices", "batch"]

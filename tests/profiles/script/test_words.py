@@ -56,7 +56,7 @@ class Rows(keras.utils.PyDataset):
 
 def measured(watched: Profiler) -> MeasurementDocument:
     watched.pause()
-    document, _ = with_stages(report_on([watched], script="train.py", complete=True), [watched], lines=False)
+    document, _ = with_stages(report_on([watched], script="train.py"), [watched], lines=False)
     return document
 
 
