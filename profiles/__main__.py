@@ -29,6 +29,7 @@ from unstall.profiles.script import BUDGET_S, LIBRARIES
 from unstall.profiles.script.children import Children
 from unstall.profiles.script.guard import Guard, guarded
 from unstall.profiles.script.interrupts import ctrl_c_comes_through
+from unstall.profiles.script.misplaced import Misplaced, misplaced
 from unstall.profiles.script.run import after_import, run_script
 from unstall.profiles.script.users_files import UsersFiles
 
@@ -67,9 +68,10 @@ def _prepared(words: list[str]) -> _Run | int:
     if refusal:
         _say(refusal)
         return 2
+    run = functools.partial(_Run, arguments, out, _misplaced(words, arguments))
     try:
         if arguments.apply is None:
-            return _Run(arguments, out)
+            return run()
         from unstall.profiles.script.applying import Applied, wanted
 
         script = Path(arguments.script)
@@ -77,8 +79,8 @@ def _prepared(words: list[str]) -> _Run | int:
         if arguments.write:
             from unstall.profiles.script.writing import written
 
-            return _Run(arguments, out, wants=wants, edit=written(wants, script))
-        return _Run(arguments, out, wants=wants, applied=Applied(wants))
+            return run(wants=wants, edit=written(wants, script))
+        return run(wants=wants, applied=Applied(wants))
     except ValueError as error:
         _say(str(error))
         return 2
@@ -103,6 +105,7 @@ class _Run:
         self,
         arguments: argparse.Namespace,
         out: Path,
+        misplaced: Misplaced | None,
         *,
         wants: Sequence[Wanted] = (),
         applied: Applied | None = None,
@@ -116,6 +119,7 @@ class _Run:
         self._applied = applied
         self._wants = wants
         self._edit = edit
+        self._misplaced = misplaced
         self._write_to = Path(arguments.write or ".").absolute()
         self._script = Path(arguments.script).absolute()  # the script may go to another folder
         self._profilers: list[Profiler] = []
@@ -141,6 +145,8 @@ class _Run:
             after_import(library, functools.partial(self.watch_loops, library))
         after_import("tensorflow", _note_datasets)
         replaced = None if self._edit is None else self._edit.replaced
+        if self._misplaced is not None and not self._misplaced.are_in(self._files.text):
+            self._say_misplaced()
         code = run_script(self._arguments.script, self._arguments.arguments, self.report, replaced=replaced)
         if self.blocked:
             _leave(code)
@@ -186,6 +192,8 @@ class _Run:
                 profiler.wait()
             if self._loops is not None:
                 self._loops.wait()
+        if code == 2:  # of argparse, for an option that it does not know
+            self._say_misplaced()
         with _quiet_stdout(), ctrl_c_comes_through():
             try:
                 self._report(ended_by, code)
@@ -254,7 +262,9 @@ class _Run:
 
         applied = next((trial for trial in document.samples.trials.values() if trial.applied), None)
         if applied is not None and len(applied.contenders) > 1:
-            if applied.edits_of(applied.contenders[-1]) and applied.digest is not None:
+            remedies = [applied.remedy(name) for name in applied.applied]
+            files = [edit.place.file for remedy in remedies for edit in remedy.edits]
+            if all(remedy.edits for remedy in remedies) and set(files) <= applied.digests.keys():
                 out = shlex.quote(os.path.relpath(self._out))
                 code = f"unstall profile --apply={out} --write fix.diff {words}"
                 return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
@@ -268,6 +278,12 @@ class _Run:
                 rates = tuple(results[0].by_round().values())
                 lines += before_and_after(want.names, want.rates, rates, results[0].subject.unit)
         return lines
+
+    def _say_misplaced(self) -> None:
+        """Says once that the script gets options of ours, where it does."""
+        if self._misplaced is not None:
+            _say(self._misplaced.line)
+            self._misplaced = None
 
     def _why_nothing(self, imported: bool) -> str:
         """Says why nothing was measured, and what to do.
@@ -416,6 +432,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("script", metavar="SCRIPT.py", help="what to run; everything behind it is the script's")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help=argparse.SUPPRESS)
     return parser
+
+
+def _misplaced(words: list[str], arguments: argparse.Namespace) -> Misplaced | None:
+    """Returns the options of ours that were typed after the script; None if there are none."""
+    ours = {name: value for name, value in vars(arguments).items() if name not in ("script", "arguments")}
+    takes = {f"--{name.replace('_', '-')}": not isinstance(value, bool) for name, value in ours.items()}
+    before = words[: len(words) - len(arguments.arguments) - 1]
+    return misplaced(before, arguments.script, arguments.arguments, takes)
 
 
 def _names_results(text: str | None) -> bool:

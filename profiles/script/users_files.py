@@ -34,6 +34,11 @@ class UsersFiles:
         self._began_ns = clock.file_time_ns()
         self._text = self._read(self._script)
 
+    @property
+    def text(self) -> str:
+        """The script's text before it runs; what is no UTF-8 is left out."""
+        return (self._text or b"").decode(errors="ignore")
+
     def named(self, trial: Trial) -> Trial:
         """Returns a trial as its file holds it: no folder of the user's is named, and edited files have digests."""
         places = [place for remedy in trial.remedies for edit in remedy.edits for place in edit.places]
