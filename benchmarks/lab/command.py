@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 import traceback
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import unstall
 from unstall.benchmarks.lab.options import UserError
+from unstall.commands import typed
 from unstall.pipeline import ImageSource, SourceError, open_source, read_skip_list
 from unstall.pipeline.commands import Noise, Stopped, signals
 from unstall.profiles import Device, clock
@@ -113,7 +115,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
                 """Writes the results so far, if there are any. Returns the document and what is derived from it."""
                 document = lab.document(complete=complete)
                 derived = kind.derive(document)
-                if kind.rows(derived):
+                if kind.holds(document, derived):
                     write(out, document, kind, derived)
                 return document, derived
 
@@ -124,9 +126,8 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
             except BaseException as error:
                 lab.kill()
                 progress.stop()
-                _, derived = keep(write, complete=False)
-                if kind.rows(derived):
-                    errors.print(f"stopped: what was measured so far is in {out}", soft_wrap=True)
+                if kind.holds(*keep(write, complete=False)):
+                    errors.print(_kept(out), soft_wrap=True)
                 elif not isinstance(error, UserError):
                     errors.print("stopped: nothing measured", soft_wrap=True)
                 raise
@@ -150,6 +151,12 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
         return exit_code
     finally:
         remove_if_empty(out)
+
+
+def _kept(out: Path) -> str:
+    """Returns what a command says that is stopped after it has measured something."""
+    command = typed(f"unstall show {shlex.quote(str(out))}")
+    return f"stopped: what was measured so far is in {out}. These results are partial; {command} shows them"
 
 
 def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:

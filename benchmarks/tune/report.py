@@ -31,6 +31,11 @@ from unstall.profiles.statistics import range_cell, range_text
 _BAR_WIDTH = 34
 # A rate below this part of the predicted one shows that the prediction lacks what sets the rate.
 _PREDICTED_RATIO = 0.7
+# What there is of a search that was stopped before it had trained on any pipeline.
+_UNMEASURED = (
+    "the search was stopped before it had trained on a pipeline: only what the stages cost was measured, which the "
+    "report has."
+)
 _LEGEND = "(*) chosen.  pixels: class, and mean difference in levels of 255, against full decode"
 
 
@@ -77,9 +82,9 @@ def _pixels(result: Result) -> str:
 
 
 def _chosen_stages(document: SearchDocument, results: Results) -> list[dict[str, Any]]:
-    """Returns the stages of the chosen pipeline, with the cost of each."""
-    assert results.chosen is not None
+    """Returns the stages of the chosen pipeline, with the cost of each; those of all where none is chosen."""
     costs = {measured.stage: measured.cost for measured in document.samples.stages}
+    stages = [(stage, True) for stage in costs] if results.chosen is None else stages_of(results.chosen.config)
     return [
         {
             "stage": " ".join(stage),
@@ -88,15 +93,14 @@ def _chosen_stages(document: SearchDocument, results: Results) -> list[dict[str,
             "most_calls": costs[stage].most_calls,
             "crowded_factor": costs[stage].crowded_factor,
         }
-        for stage, parallel in stages_of(results.chosen.config)
+        for stage, parallel in stages
         if stage in costs
     ]
 
 
 def _stages_table(document: SearchDocument, results: Results) -> Table:
-    assert results.chosen is not None
     return Table(
-        title=f"Stages of {results.chosen.name}",
+        title=f"Stages of {'all pipelines' if results.chosen is None else results.chosen.name}",
         columns=("stage", "µs an image", "calls at once"),
         rows=tuple(
             (
@@ -116,11 +120,14 @@ def _calls(stage: Mapping[str, Any]) -> str:
 
 
 def _print(console: Console, document: SearchDocument, results: Results) -> None:
-    print_table(console, _table(document, results))
-    console.print(f"\n{_LEGEND}")
-    console.print()
-    for line in _bars(results):
-        console.print(line)
+    if results.chosen is None:
+        print_table(console, _stages_table(document, results))
+    else:
+        print_table(console, _table(document, results))
+        console.print(f"\n{_LEGEND}")
+        console.print()
+        for line in _bars(results):
+            console.print(line)
     console.print()
     for sentence in _sentences(document, results):
         console.print(sentence)
@@ -131,7 +138,11 @@ def _print(console: Console, document: SearchDocument, results: Results) -> None
 def screens_of(document: SearchDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
     """Returns the first screen; see `Kind`."""
     chosen, samples = results.chosen, document.samples
-    assert chosen is not None and document.dataset is not None
+    assert document.dataset is not None
+    images = f"unstall: {document.dataset['images']:,} images from {typed or document.plan.data}"
+    if chosen is None:
+        stopped = Line(label="NO VERDICT", text=_UNMEASURED)
+        return (Screen(heading=(images, _title(document)), verdict=(stopped,)),)
     faster = chosen is not results.incumbent
     exactness = chosen.subject.exactness
     text = " ".join([_choice(chosen, results), *_of_passed_over(chosen, results)])
@@ -148,7 +159,7 @@ def screens_of(document: SearchDocument, results: Results, typed: str | None = N
     return (
         Screen(
             heading=(
-                f"unstall: {document.dataset['images']:,} images from {typed or document.plan.data}",
+                images,
                 f"{_title(document)}; {len(results.results)} pipelines measured of {samples.predicted:,} predicted, "
                 f"{samples.seconds:.0f} s",
             ),
@@ -215,7 +226,8 @@ def _bars(results: Results) -> list[str]:
 
 def _sentences(document: SearchDocument, results: Results) -> list[str]:
     chosen, samples = results.chosen, document.samples
-    assert chosen is not None
+    if chosen is None:
+        return [_UNMEASURED, *_of_algorithms(results)]
     sentences = [_choice(chosen, results), *(_of_passed_over(chosen, results) or _of_highest(chosen, results))]
     sentences.append(_limit(chosen, document, results))
     if results.prepare_s:
@@ -362,10 +374,9 @@ def _price_of_order(chosen: Result, results: Results) -> str:
 
 
 def _copies(document: SearchDocument, results: Results) -> dict[str, Any]:
-    assert results.chosen is not None
     return {
-        "chosen": results.chosen.name,
-        "packages": _packages(document, results.chosen),
+        "chosen": results.chosen and results.chosen.name,
+        "packages": results.chosen and _packages(document, results.chosen),
         "passed_over": results.passed_over and results.passed_over.name,
         "results": [
             {
@@ -399,7 +410,8 @@ def _page(document: SearchDocument, results: Results) -> str:
         "limits": f"{limits.memory_bytes / 1e9:,.1f} GB of memory, {limits.disk_bytes / 1e9:,.1f} GB of disk, images "
         f"of class {limits.exactness} at the widest, {limits.budget_s:g} s of measuring",
     }
-    tables = (_table(document, results), _stages_table(document, results))
+    stages = _stages_table(document, results)
+    tables = (stages,) if results.chosen is None else (_table(document, results), stages)
     return page("The fastest pipeline", document, tables=tables, notes=_sentences(document, results), facts=facts)
 
 
@@ -427,5 +439,6 @@ KIND = Kind(
     report=_page,
     print=_print,
     rows=_flat,
+    is_empty=lambda document, results: not (document.samples.stages or results.results),
     screens=screens_of,
 )

@@ -177,6 +177,7 @@ class Tuner:
                 "stage_costs", tuple(keys), base, self._model, self._cost_images
             )
             self._predicted = len(space)
+            after_round()
             shortlist = self._shortlist(self._rank(space), base)
             if self._thorough:
                 bars[AUTOTUNE] = self._best_algorithm(bars[AUTOTUNE])

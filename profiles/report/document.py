@@ -83,6 +83,8 @@ class Kind(Generic[P, S, D]):
       screens: returns the first screens, given the data or the script as the user typed it, or None; None for a command
         whose tables are its first screen.
       rows: a flat row for each result, for tables of other programs.
+      is_empty: whether a run that was stopped has measured nothing that is worth keeping; None for a command of which
+        that is whatever has no row.
       figures: the figures that tools of continuous integration follow; None for a command without such figures.
       trace: the run over time, in the JSON form of Chrome's traces; None for a command whose steps are not kept.
     """
@@ -95,8 +97,13 @@ class Kind(Generic[P, S, D]):
     print: Callable[[Console, Document[P, S], D], None]
     rows: Callable[[D], Sequence[Mapping[str, Any]]]
     screens: Callable[[Document[P, S], D, str | None], Sequence[Screen]] | None = None
+    is_empty: Callable[[Document[P, S], D], bool] | None = None
     figures: Callable[[D], Sequence[Figure]] | None = None
     trace: Callable[[Document[P, S], D], Mapping[str, Any]] | None = None
+
+    def holds(self, document: Document[P, S], derived: D) -> bool:
+        """Whether a document holds anything that was measured."""
+        return bool(self.rows(derived)) if self.is_empty is None else not self.is_empty(document, derived)
 
     def page(self, document: Document[P, S], derived: D) -> str:
         """Returns the report as HTML: what the first screens say stands on top."""

@@ -187,6 +187,11 @@ def name(request: pytest.FixtureRequest) -> str:
     return text
 
 
+def kept(out: Path) -> str:
+    partial = f"These results are partial; unstall show {out} shows them"
+    return f"stopped: what was measured so far is in {out}. {partial}\n"
+
+
 def test_a_run_prints_writes_both_files_and_closes_its_lab(name: str, tmp_path: Path) -> None:
     ran = Ran(name, a_lab(name), tmp_path / "out")
     assert (ran.code, ran.errors, ran.files) == (0, "", ["report.html", "results.json"])
@@ -257,7 +262,7 @@ def test_results_are_written_after_every_round(name: str, tmp_path: Path) -> Non
 def test_a_signal_leaves_what_was_measured(name: str, sent: int, code: int, tmp_path: Path) -> None:
     ran = Ran(name, a_lab(name, in_round=lambda number: number and os.kill(os.getpid(), sent)), tmp_path / "out")
     assert ran.code == code and ran.lab.ended == ["killed"] and ran.printed == ""
-    assert ran.errors == f"stopped: what was measured so far is in {ran.out}\n"
+    assert ran.errors == kept(ran.out)
     assert ran.files == ["report.html", "results.json"] and ran.results()["complete"] is False
 
 
@@ -289,7 +294,7 @@ def test_what_the_user_can_mend_in_a_later_round_leaves_what_was_measured(name: 
 
     ran = Ran(name, a_lab(name, in_round=refuse), tmp_path / "out")
     assert ran.code == 2 and ran.files == ["report.html", "results.json"]
-    assert ran.errors == f"stopped: what was measured so far is in {ran.out}\n--data lost a file.\n"
+    assert ran.errors == f"{kept(ran.out)}--data lost a file.\n"
 
 
 def test_an_error_of_ours_keeps_what_was_measured_and_is_no_bad_answer(

@@ -6,9 +6,11 @@ Long because the choice, the refusals and the report share one planted search, w
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,7 +32,7 @@ from unstall.benchmarks.tune import __main__ as tune
 from unstall.benchmarks.tune import measure, report
 from unstall.benchmarks.tune.parser import parser
 from unstall.benchmarks.tune.plan import read_search, size_bytes
-from unstall.benchmarks.tune.report import KIND
+from unstall.benchmarks.tune.report import KIND, screens_of
 from unstall.benchmarks.tune.results import (
     AUTOTUNE,
     HEURISTIC,
@@ -44,7 +46,7 @@ from unstall.benchmarks.tune.results import (
     settle,
     undecided,
 )
-from unstall.benchmarks.tune.samples import Subject
+from unstall.benchmarks.tune.samples import SearchSamples, Subject
 from unstall.benchmarks.tune.search import Tuner, _bars, _place
 from unstall.needs import DISTRIBUTIONS
 from unstall.pipeline.config import CHOICES, PipelineConfig, config_from_toml
@@ -440,6 +442,39 @@ def test_the_stages_of_the_chosen_pipeline_stand_in_the_file_and_on_the_page():
     ]
     page = KIND.page(document, derive(document))
     assert "Stages of fast" in page and "<td>up to 1.5</td>" in page
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("method", ["exactness", "prepare", "window"])
+def test_a_search_that_is_stopped_before_its_first_round_keeps_what_the_stages_cost(
+    method, sent, code, photos, tmp_path, monkeypatch, capsys
+):
+    class Interrupted(PlantedChild):
+        def ask(self, asked, *arguments, timeout_s):
+            if asked == method:
+                os.kill(os.getpid(), sent)
+            return super().ask(asked, *arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(rounds, "Child", Interrupted)
+    out = tmp_path / "out"
+    words = ["--data", str(photos), "--device", "emulated:20000", "--budget", "1", "--out", str(out)]
+    assert tune.main(words) == code
+    assert "These results are partial" in capsys.readouterr().err
+    content = json.loads((out / "results.json").read_text())
+    assert (content["complete"], content["chosen"], content["results"]) == (False, None, [])
+    costs = {stage["stage"]: stage["us_per_image"] for stage in content["stages"]}
+    assert costs["load files full"] == 1000.0
+    assert (out / "report.html").is_file() and not (out / "tuned.py").exists()
+
+
+def test_what_is_kept_of_a_search_before_its_first_round_is_shown(tmp_path):
+    document = searched(subjects=(), order=None)
+    assert KIND.holds(document, derive(document))
+    assert_follows_from_its_file(KIND, replace(document, complete=False), tmp_path)
+    [screen] = screens_of(document, derive(document))
+    assert [line.label for line in screen.verdict] == ["NO VERDICT"] and not screen.next
+    nothing = replace(document, samples=SearchSamples())
+    assert not KIND.holds(nothing, derive(nothing))
 
 
 def test_a_search_of_planted_costs_finds_the_fastest_and_writes_what_it_chose(photos, tmp_path, monkeypatch):
