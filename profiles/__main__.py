@@ -68,7 +68,7 @@ def _prepared(words: list[str]) -> _Run | int:
     if refusal:
         _say(refusal)
         return 2
-    run = functools.partial(_Run, arguments, out, _misplaced(words, arguments))
+    run = functools.partial(_Run, arguments, out, misplaced=_misplaced(words, arguments))
     try:
         if arguments.apply is None:
             return run()
@@ -105,9 +105,9 @@ class _Run:
         self,
         arguments: argparse.Namespace,
         out: Path,
-        misplaced: Misplaced | None,
         *,
         wants: Sequence[Wanted] = (),
+        misplaced: Misplaced | None = None,
         applied: Applied | None = None,
         edit: Written | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.loop_data import loop_data
 from unstall.profiles.remedies.room import room_here
 from unstall.profiles.report.document import RESULTS, DocumentError, load
-from unstall.profiles.report.measurements import KINDS, SCRIPT
+from unstall.profiles.report.measurements import KINDS, SCRIPT, derive
 from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.stages.places import Place, note_as
 
@@ -84,7 +84,7 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
         )
     if document.plan.data != script:
         raise ApplyError(f"--apply {text} is of {document.plan.data}, and the script is {script}.")
-    results = {verdict.result.subject.variant: verdict.result for verdict in KIND.derive(document)}
+    results = {verdict.result.subject.variant: verdict.result for verdict in derive(document)}
     found = []
     for name, trial in document.samples.trials.items():
         chosen = gains_of(trial).chosen
