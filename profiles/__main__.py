@@ -14,15 +14,15 @@ import atexit
 import contextlib
 import functools
 import os
-import shlex
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from unstall import forks
-from unstall.commands import typed
+from unstall.commands import shell_words, typed
 from unstall.parser import ArgumentParser
 from unstall.profiles import clock, script
 from unstall.profiles.script import BUDGET_S, LIBRARIES
@@ -219,11 +219,14 @@ class _Run:
         from unstall.profiles.script.report import report_on
         from unstall.profiles.text import Terminal
 
-        document = report_on(
-            watchers,
-            script=self._script.name,
-            broken_by=None if ended_well else ended_by,
-            files_per_sample=self._arguments.files_per_sample,
+        document = replace(
+            report_on(
+                watchers,
+                script=self._script.name,
+                broken_by=None if ended_well else ended_by,
+                files_per_sample=self._arguments.files_per_sample,
+            ),
+            typed={self._script.name: _words_again(self._arguments)},
         )
         write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
         if ended_well and any(not fit.loop or fit.name in one.readable_data for one in watchers for fit in one.fits):
@@ -233,8 +236,7 @@ class _Run:
             write(self._out, document, KIND, KIND.derive(document))
         console = Terminal(stderr=True)
         verdicts = KIND.derive(document)
-        words = shlex.join([self._arguments.script, *self._arguments.arguments])
-        (first,) = screens_of(document, verdicts, words)
+        (first,) = screens_of(document, verdicts)
         if self._arguments.details:
             KIND.print(console, document, verdicts)
         else:
@@ -242,20 +244,20 @@ class _Run:
         if ended_well and not self.blocked:
             document = self._try(document, console, watchers, code)
         if not self._arguments.details:
-            (last,) = screens_of(document, verdicts, words)
+            (last,) = screens_of(document, verdicts)
             if last.verdict != first.verdict:  # the trial has decided
                 print_lines(console, last.verdict)
             if self._edit is None:
                 print_lines(console, last.next)
         if self._wants:
-            print_lines(console, self._brought(document, verdicts, words))
+            print_lines(console, self._brought(document, verdicts))
         github.annotate_script(console, verdicts, self._arguments.script)
         github.tell(console, document, KIND, verdicts)
         print_more(console, self._out)
         if self._edit is not None:
             self._write_diff(self._edit, ended_well and code == 0)
 
-    def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict], words: str) -> list[Line]:
+    def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[Line]:
         """Returns what the remedies in place brought where the trial does not tell, and how they get into the file."""
         from unstall.profiles.report.remedies import before_and_after
         from unstall.profiles.report.screen import Line
@@ -266,7 +268,7 @@ class _Run:
             files = [edit.place.file for remedy in remedies for edit in remedy.edits]
             if all(remedy.edits for remedy in remedies) and set(files) <= applied.digests.keys():
                 out = shlex.quote(os.path.relpath(self._out))
-                code = f"unstall profile --apply={out} --write fix.diff {words}"
+                code = f"unstall profile --apply={out} --write fix.diff {document.as_typed(self._script.name)}"
                 return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
             return []
         lines: list[Line] = []
@@ -339,7 +341,7 @@ class _Run:
             self._guard.release()
         write(self._out, last, KIND, verdicts)
         if held.name in last.samples.trials and self._arguments.details:
-            words = shlex.join([self._arguments.script, *self._arguments.arguments])
+            words = last.as_typed(self._script.name)
             print_trial(console, held.name, last.samples.trials[held.name], words)
         return last
 
@@ -478,6 +480,13 @@ def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
     except OSError as error:
         return f"{error.filename}: {error.strerror}."
     return None
+
+
+def _words_again(arguments: argparse.Namespace) -> str:
+    """Returns the script and its arguments as typed, with the options of ours that say what is measured of it."""
+    steps = () if arguments.max_steps is None else ("--max-steps", str(arguments.max_steps))
+    files = () if arguments.files_per_sample == 1 else ("--files-per-sample", str(arguments.files_per_sample))
+    return shell_words(*steps, *files, arguments.script, *arguments.arguments)
 
 
 def _say(line: str) -> None:

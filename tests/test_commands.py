@@ -111,6 +111,7 @@ def test_parsers_say_it_so_too(words: list[str], prints: str, environment: Path)
     assert prints.format(".venv/bin/unstall") in done.stdout + done.stderr
 
 
+_PYTHON = os.path.realpath(sys.executable)
 ACTIVATION = "import os\nfrom unstall.commands import activation\nprint(activation())"
 
 
@@ -118,8 +119,10 @@ ACTIVATION = "import os\nfrom unstall.commands import activation\nprint(activati
     ("python", "variables", "printed"),
     [
         (".venv/bin/python", {}, "source .venv/bin/activate"),
-        (".venv/bin/python", {"CONDA_DEFAULT_ENV": "vision"}, "conda activate vision"),
-        (os.path.realpath(sys.executable), {}, "None"),
+        # conda's base is active in many shells in which another environment runs.
+        (".venv/bin/python", {"CONDA_DEFAULT_ENV": "base", "CONDA_PREFIX": "/opt"}, "source .venv/bin/activate"),
+        (_PYTHON, {"CONDA_DEFAULT_ENV": "vision", "CONDA_PREFIX": sys.base_prefix}, "conda activate vision"),
+        (_PYTHON, {}, "None"),
     ],
 )
 def test_a_page_names_the_environment(python: str, variables: dict[str, str], printed: str, environment: Path) -> None:
@@ -132,6 +135,63 @@ def test_a_page_names_the_environment(python: str, variables: dict[str, str], pr
         check=True,
     )
     assert done.stdout == f"{printed}\n"
+
+
+def test_an_environment_with_spaces_in_its_path_is_named_so_that_a_shell_reads_it(tmp_path: Path) -> None:
+    venv.create(tmp_path / "my env" / ".venv")
+    done = subprocess.run(
+        [tmp_path / "my env" / ".venv" / "bin" / "python", "-c", ACTIVATION],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(INSTALLED), "HOME": str(tmp_path)},
+        cwd="/usr",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "source ~/'my env/.venv/bin/activate'\n"
+
+
+ON_PAGE = """
+from pathlib import Path
+from unstall.profiles.report.html import template
+Path("page.j2").write_text("{{ text }}")
+print(template(Path("page.j2").absolute()).render(text="unstall tune --data x"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("has_program", "printed"),
+    [(True, "unstall tune --data x"), (False, ".venv/bin/python -m unstall tune --data x")],
+    ids=["installed", "a checkout"],
+)
+def test_a_page_says_commands_as_they_are_typed_in_its_environment(
+    has_program: bool, printed: str, environment: Path
+) -> None:
+    if not has_program:
+        (environment / ".venv" / "bin" / "unstall").unlink()
+    packages = os.pathsep.join([str(INSTALLED), *(entry for entry in sys.path if "site-packages" in entry)])
+    done = subprocess.run(
+        [".venv/bin/python", "-c", ON_PAGE],
+        cwd=environment,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": packages},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{printed}\n"
+
+
+@pytest.mark.parametrize(
+    "given", ["a b", "$HOME/x", "~/photos", "it's", "{home}/my photos/train", "{home}", "--out={home}/x", "*", ""]
+)
+def test_words_come_out_of_a_shell_as_they_were_given(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = given.format(home=tmp_path)
+    words = commands.shell_words("first", given)
+    done = subprocess.run(["bash", "-c", f"printf '%s\\n' {words}"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"first\n{given}\n"
+    assert (str(tmp_path) in words) is (given.startswith("--out") or given == str(tmp_path))
 
 
 def test_a_page_says_once_what_its_commands_need(monkeypatch: pytest.MonkeyPatch) -> None:

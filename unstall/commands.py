@@ -1,7 +1,7 @@
-"""How our commands are named in what we print: one function for the terminal, and the environment for a page.
+"""How our commands are named in what we print: as typed in the terminal, and after activation on a page.
 
-Our code, files and pages say `unstall VERB`. The terminal says it as the user can type it there, which depends on how
-this process was started.
+Our code and files say `unstall VERB`. The terminal says it as the user can type it there, which depends on how this
+process was started. A page says it as the user can type it once the environment that the page names is active.
 """
 
 from __future__ import annotations
@@ -32,6 +32,24 @@ def typed(text: str) -> str:
     for place in reversed(places(text)):
         text = text[:place] + program() + text[place + len("unstall") :]
     return text
+
+
+def on_page(text: str) -> str:
+    """Returns a text with our commands as they can be typed where what `activation` returns was typed before.
+
+    An environment without the program `unstall`, such as that of a checkout, runs it as a module.
+    """
+    programs = Path(os.environ["CONDA_PREFIX"] if _in_conda() else sys.prefix, "bin")
+    return text if activation() is not None and (programs / "unstall").is_file() else typed(text)
+
+
+def shell_words(*given: str) -> str:
+    """Returns words for a shell. A path in the home folder begins with "~", since that folder's name is a user's."""
+    home = f"{Path.home()}{os.sep}"
+    return " ".join(
+        f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) and word != home else shlex.quote(word)
+        for word in given
+    )
 
 
 def places(text: str) -> list[int]:
@@ -71,12 +89,16 @@ def pip_install(*requirements: str) -> str:
 
 def activation() -> str | None:
     """Returns the command that makes `unstall` typable, for a page; None where this is no virtual environment."""
-    if name := os.environ.get("CONDA_DEFAULT_ENV"):
-        return f"conda activate {shlex.quote(name)}"
+    if _in_conda():
+        return f"conda activate {shlex.quote(os.environ['CONDA_DEFAULT_ENV'])}"
     if sys.prefix == sys.base_prefix:
         return None
-    script = Path(sys.prefix, "bin", "activate")
-    return f"source {_shortest(script).replace(str(Path.home()), '~', 1)}"
+    return f"source {shell_words(_shortest(Path(sys.prefix, 'bin', 'activate')))}"
+
+
+def _in_conda() -> bool:
+    """Whether conda's environment that is active runs this process, and not a virtual environment in it."""
+    return "CONDA_DEFAULT_ENV" in os.environ and os.environ.get("CONDA_PREFIX") == sys.prefix
 
 
 def _python() -> str:

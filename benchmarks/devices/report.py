@@ -133,12 +133,10 @@ def _print(console: Console, document: DevicesDocument, results: Results) -> Non
     print_end(console, document, legend=[f"{word}: {meaning}" for word, meaning in LEGEND.items()])
 
 
-def screens_of(document: DevicesDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
+def screens_of(document: DevicesDocument, results: Results) -> tuple[Screen, ...]:
     """Returns a screen for each experiment."""
     left_out = left_out_lines(document.left_out)
-    first, *others = (
-        experiment_screen(findings, results.notes, typed or document.plan.data) for findings in results.findings
-    )
+    first, *others = (experiment_screen(findings, results.notes, document) for findings in results.findings)
     return (replace(first, why=(*first.why, *left_out)), *others)
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from unstall.benchmarks.devices.experiments import Case
 from unstall.benchmarks.devices.findings import Findings, costs, fastest_text, recommend, seconds_text
 from unstall.benchmarks.devices.results import CaseResult
-from unstall.profiles.report import SIGNS, Bar, Line, Picture, Screen, by_sign
+from unstall.profiles.report import SIGNS, Bar, Document, Line, Picture, Screen, by_sign
 from unstall.profiles.results import INPUT_FROM
 
 
-def experiment_screen(findings: Findings, notes: Sequence[str], data: str) -> Screen:
+def experiment_screen(findings: Findings, notes: Sequence[str], document: Document[Any, Any]) -> Screen:
     """Returns the screen of an experiment: its cases on each device.
 
     Args:
       notes: what a reader must know about the backends.
-      data: the photos, as the user typed them where that is known.
+      document: of the run, which says what the user typed.
     """
     devices = dict.fromkeys(result.device.name for result in findings.results)
     cases = findings.cases
@@ -29,7 +29,7 @@ def experiment_screen(findings: Findings, notes: Sequence[str], data: str) -> Sc
         verdict=tuple(line for case in cases for line in _verdict(findings, case)),
         picture=_picture((f"{result.case.name} on {result.device.name}", result) for result in findings.results),
         why=tuple(Line(label="", text=note) for note in notes),
-        next=(_next(findings.results, data),),
+        next=(_next(findings.results, document),),
     )
 
 
@@ -75,14 +75,15 @@ def _picture(named: Iterable[tuple[str, CaseResult]]) -> Picture:
     )
 
 
-def _next(results: Sequence[CaseResult], data: str) -> Line:
+def _next(results: Sequence[CaseResult], document: Document[Any, Any]) -> Line:
     """Returns a faster pipeline where loading costs most; another device where only one was measured."""
     costly = [
         result for result in results if (result.loading_ratio or 0.0) >= INPUT_FROM and result.case.config is not None
     ]
     if costly:
         worst = max(costly, key=lambda result: result.loading_ratio or 0.0)
-        code = f"unstall tune --data {shlex.quote(data)} --model {shlex.quote(worst.case.model)}"
+        data, model = document.as_typed(document.plan.data), document.as_typed(worst.case.model)
+        code = f"unstall tune --data {data} --model {model}"
         return Line(label="NEXT", text=f"a faster pipeline for {worst.case.name}, as tf.data code:", code=(code,))
     if len({result.device for result in results}) == 1:
         return Line(label="NEXT", text="the same on a machine with a GPU, or with --emulate RATE beside this device.")

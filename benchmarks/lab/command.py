@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,11 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import unstall
 from unstall.benchmarks.lab.options import UserError
-from unstall.commands import typed
+from unstall.commands import shell_words, typed
 from unstall.pipeline import ImageSource, SourceError, open_source, read_skip_list
 from unstall.pipeline.commands import Noise, Stopped, signals
 from unstall.profiles import Device, clock
 from unstall.profiles.devices import CPU
+from unstall.profiles.provenance import without_folder
 from unstall.profiles.report import (
     REPORT,
     RESULTS,
@@ -113,7 +114,7 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
 
             def keep(write: Callable[..., None], *, complete: bool) -> tuple[Any, Any]:
                 """Writes the results so far, if there are any. Returns the document and what is derived from it."""
-                document = lab.document(complete=complete)
+                document = replace(lab.document(complete=complete), typed=_typed(plan))
                 derived = kind.derive(document)
                 if kind.holds(document, derived):
                     write(out, document, kind, derived)
@@ -134,13 +135,12 @@ def run_plan(command: Command, plan: Plan, console: Console, errors: Console, *,
         if not kind.rows(derived):
             reasons = "; ".join(f"{left_out.who}: {left_out.reason}" for left_out in document.left_out)
             raise UserError(f"nothing could be measured. {reasons}", exit_code=3)
-        details, data = getattr(plan, "details", False), getattr(plan, "data", None)
         exit_code = command.exit_code(document, derived)
         if as_json:
-            console.file.write(to_json(answer_of(document, kind, derived, exit_code=exit_code, typed=data)))
+            console.file.write(to_json(answer_of(document, kind, derived, exit_code=exit_code)))
             console = errors
         else:
-            print_document(console, document, kind, derived, details=details, typed=data)
+            print_document(console, document, kind, derived, details=getattr(plan, "details", False))
         github.tell(console, document, kind, derived)
         if kind.screens is None or as_json:
             print_files(console, "results and report", out / RESULTS, out / REPORT)
@@ -157,6 +157,12 @@ def _kept(out: Path) -> str:
     """Returns what a command says that is stopped after it has measured something."""
     command = typed(f"unstall show {shlex.quote(str(out))}")
     return f"stopped: what was measured so far is in {out}. These results are partial; {command} shows them"
+
+
+def _typed(plan: Plan) -> dict[str, str]:
+    """Returns the data and the models of a plan as the user typed them, as `Document.typed` holds them."""
+    given = (getattr(plan, "data", None), *getattr(plan, "models", {}).values(), getattr(plan, "model", None))
+    return {without_folder(word): shell_words(word) for word in given if isinstance(word, str)}
 
 
 def exit_code_of(run: Callable[[], int], errors: Console, out: Path, when_stopped: str = "") -> int:

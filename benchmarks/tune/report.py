@@ -135,11 +135,11 @@ def _print(console: Console, document: SearchDocument, results: Results) -> None
         console.print(f"could not be measured: {left_out.who}: {left_out.reason}")
 
 
-def screens_of(document: SearchDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
+def screens_of(document: SearchDocument, results: Results) -> tuple[Screen, ...]:
     """Returns the first screen; see `Kind`."""
     chosen, samples = results.chosen, document.samples
     assert document.dataset is not None
-    images = f"unstall: {document.dataset['images']:,} images from {typed or document.plan.data}"
+    images = f"unstall: {document.dataset['images']:,} images from {document.as_typed(document.plan.data)}"
     if chosen is None:
         stopped = Line(label="NO VERDICT", text=_UNMEASURED)
         return (Screen(heading=(images, _title(document)), verdict=(stopped,)),)

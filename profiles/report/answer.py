@@ -20,15 +20,13 @@ def answer_of(
     derived: Any,
     *,
     exit_code: int | None = None,
-    typed: str | None = None,
 ) -> dict[str, Any]:
     """Returns the answer, ready to be written as JSON.
 
     Args:
       exit_code: of the run; None where only its document is known.
-      typed: the data as the user typed it, for the commands that come next; None where that is not known.
     """
-    screens = () if kind.screens is None else kind.screens(document, derived, typed)
+    screens = () if kind.screens is None else kind.screens(document, derived)
     figures = () if kind.figures is None else kind.figures(derived)
     return {
         "answer_version": ANSWER_VERSION,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +39,7 @@ def compared_screens(
     baseline: str,
     dataset: Mapping[str, Any],
     data: str,
+    as_typed: Callable[[str], str],
     left_out: Sequence[LeftOut] = (),
 ) -> tuple[Screen, ...]:
     """Returns a screen for each model and device: its variants beside each other.
@@ -48,16 +48,19 @@ def compared_screens(
       groups: the verdicts on all variants of each model and device.
       baseline: the variant that the others are compared with.
       dataset: the data, as the document holds them.
-      data: as the user typed it.
+      data: their name.
+      as_typed: returns what the user typed for the name of the data or of a model, as a shell reads it.
       left_out: variants without a result.
     """
     if not groups:
         return (Screen(heading=(f"unstall: {data}",), verdict=left_out_lines(left_out)),)
-    first, *others = (_compared_screen(group, baseline, dataset, data) for group in groups)
+    first, *others = (_compared_screen(group, baseline, dataset, data, as_typed) for group in groups)
     return (replace(first, why=(*first.why, *left_out_lines(left_out))), *others)
 
 
-def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[str, Any], data: str) -> Screen:
+def _compared_screen(
+    group: Sequence[Verdict], baseline: str, dataset: Mapping[str, Any], data: str, as_typed: Callable[[str], str]
+) -> Screen:
     warm = [verdict for verdict in group if verdict.result.subject.page_cache == "warm"] or group
     described = described_results([verdict.result for verdict in group], baseline)
     result = described[0]
@@ -91,7 +94,7 @@ def _compared_screen(group: Sequence[Verdict], baseline: str, dataset: Mapping[s
         verdict=tuple(lines),
         picture=_compared_picture(group, judged, baseline),
         why=(*(() if why is None else (why,)), *(Line(label="COLD", text=sentence) for sentence in cold)),
-        next=(_next_of_compared(judged, data),),
+        next=(_next_of_compared(judged, as_typed(data), as_typed(subject.model)),),
     )
 
 
@@ -189,15 +192,13 @@ def _first_fault(verdict: Verdict) -> Line | None:
     return None if fault is None else Line(label="WHY", text=fault.sentences())
 
 
-def _next_of_compared(verdict: Verdict, data: str) -> Line:
+def _next_of_compared(verdict: Verdict, data: str, model: str) -> Line:
     bound = verdict.result.attribution.bound
-    subject = verdict.result.subject
     if bound == "compute":
         return Line(label="NEXT", text="nothing here: look for time in the model (docs/models.md).")
     if bound == "uncertain" or is_short(verdict.result):
         return Line(
             label="NEXT", text="the same again when the machine is quiet, with more photos, or with --thorough."
         )
-    code = f"unstall tune --data {shlex.quote(data)} --model {shlex.quote(subject.model)}"
-    where = " (--model with its folder)" if subject.model.endswith(".keras") else ""
-    return Line(label="NEXT", text=f"the fastest pipeline for these photos, as tf.data code{where}:", code=(code,))
+    code = f"unstall tune --data {data} --model {model}"
+    return Line(label="NEXT", text="the fastest pipeline for these photos, as tf.data code:", code=(code,))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -56,6 +57,8 @@ class Document(Generic[P, S]):
       samples: what was measured, raw.
       left_out: the subjects that could not be measured.
       telemetry: the machine during the run; None where it was not recorded.
+      typed: what the user typed, as a shell reads it, by the name that the document has for it: "my photos/train" by
+        "train", and a script by its file's name, with its arguments. The commands that come next repeat it.
     """
 
     command: str
@@ -67,6 +70,11 @@ class Document(Generic[P, S]):
     samples: S
     left_out: tuple[LeftOut, ...] = ()
     telemetry: Trace | None = None
+    typed: Mapping[str, str] = field(default_factory=dict)
+
+    def as_typed(self, name: str) -> str:
+        """Returns what the user typed for a name of the document, as a shell reads it; else the name."""
+        return self.typed.get(name, shlex.quote(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +88,7 @@ class Kind(Generic[P, S, D]):
         written, and never read back.
       report: the page without its answer, as HTML.
       print: prints all tables and sentences.
-      screens: returns the first screens, given the data or the script as the user typed it, or None; None for a command
-        whose tables are its first screen.
+      screens: returns the first screens; None for a command whose tables are its first screen.
       rows: a flat row for each result, for tables of other programs.
       is_empty: whether a run that was stopped has measured nothing that is worth keeping; None for a command of which
         that is whatever has no row.
@@ -96,7 +103,7 @@ class Kind(Generic[P, S, D]):
     report: Callable[[Document[P, S], D], str]
     print: Callable[[Console, Document[P, S], D], None]
     rows: Callable[[D], Sequence[Mapping[str, Any]]]
-    screens: Callable[[Document[P, S], D, str | None], Sequence[Screen]] | None = None
+    screens: Callable[[Document[P, S], D], Sequence[Screen]] | None = None
     is_empty: Callable[[Document[P, S], D], bool] | None = None
     figures: Callable[[D], Sequence[Figure]] | None = None
     trace: Callable[[Document[P, S], D], Mapping[str, Any]] | None = None
@@ -107,9 +114,7 @@ class Kind(Generic[P, S, D]):
 
     def page(self, document: Document[P, S], derived: D) -> str:
         """Returns the report as HTML: what the first screens say stands on top."""
-        return with_answer(
-            self.report(document, derived), self.screens(document, derived, None) if self.screens else ()
-        )
+        return with_answer(self.report(document, derived), self.screens(document, derived) if self.screens else ())
 
 
 class DocumentError(Exception):
@@ -128,17 +133,12 @@ def print_document(
     derived: D,
     *,
     details: bool = False,
-    typed: str | None = None,
 ) -> None:
-    """Prints the first screens of a run, or all tables and sentences.
-
-    Args:
-      typed: the data, or the script, as the user typed it; None where that is not known.
-    """
+    """Prints the first screens of a run, or all tables and sentences."""
     if kind.screens is None or details:
         kind.print(console, document, derived)
         return
-    for screen in kind.screens(document, derived, typed):
+    for screen in kind.screens(document, derived):
         print_screen(console, screen)
 
 
@@ -208,6 +208,7 @@ def _document(values: Mapping[str, Any], kind: Kind[Any, Any, Any]) -> Document[
             samples=decode(kind.samples, values["samples"], "samples"),
             left_out=decode(tuple[LeftOut, ...], values["left_out"], "left_out"),
             telemetry=values["telemetry"] and decode(Trace, values["telemetry"], "telemetry"),
+            typed=decode(Mapping[str, str], values.get("typed", {}), "typed"),  # type: ignore[type-abstract]
         )
     except KeyError as error:
         raise DecodeError(f"the file has no field {error}") from error

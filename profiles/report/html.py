@@ -44,7 +44,7 @@ def template(path: Path) -> jinja2.Template:
     jinja = jinja2.Environment(
         loader=jinja2.FileSystemLoader([path.parent, _TEMPLATES]),
         autoescape=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,  # a chart is escaped markup
+        finalize=lambda value: printable(commands.on_page(value)) if type(value) is str else value,  # a chart is markup
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

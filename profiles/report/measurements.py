@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -182,7 +181,7 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
         if (chart := timeline([verdict.result for verdict in group])) is not None
     }
     content = content_of(document, KIND, list(verdicts))
-    name = document.plan.data if script else None
+    name = document.plan.data if document.command == SCRIPT else None
     return html.render(
         content, sentences, document.telemetry, accounts=accounts, trials=trials, timelines=timelines, script=name
     )
@@ -214,22 +213,20 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
 
 
 def _script_words(document: MeasurementDocument) -> str | None:
-    """Returns the script's name as a shell reads it; None if no script was measured."""
-    return shlex.quote(document.plan.data) if document.command == SCRIPT else None
+    """Returns the script and its arguments as they were typed; None if no script was run by `unstall profile`."""
+    return document.typed.get(document.plan.data) if document.command == SCRIPT else None
 
 
-def screens_of(
-    document: MeasurementDocument, verdicts: Sequence[Verdict], typed: str | None = None
-) -> tuple[Screen, ...]:
+def screens_of(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> tuple[Screen, ...]:
     """Returns the first screens; see `Kind`."""
     baseline = document.plan.baseline
     if baseline is not None:
-        data = document.plan.data if typed is None else typed
         return compared_screens(
             list(text.by_device(verdicts).values()),
             baseline=baseline,
             dataset=document.dataset or {},
-            data=data,
+            data=document.plan.data,
+            as_typed=document.as_typed,
             left_out=document.left_out,
         )
     return (
@@ -238,7 +235,7 @@ def screens_of(
             accounts=document.samples.accounts,
             trials=document.samples.trials,
             name=document.plan.data,
-            words=typed or _script_words(document),
+            words=_script_words(document),
             left_out=document.left_out,
             broken=document.samples.broken,
         ),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from unstall.commands import shell_words
 from unstall.profiles.remedies import Trial, gains_of
 from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.remedies import brought_lines, decided_line, faster_line, longer_line, tried_lines
@@ -49,7 +52,7 @@ def script_screen(
       accounts: where the wall time of each `fit` went.
       trials: of remedies.
       name: what was run, for the heading.
-      words: the script and its arguments as typed, for what is to be typed next; None where there is no script.
+      words: the script, its arguments and our options as typed, for what is to be typed next; None without a script.
       left_out: each `fit` and loop without a result.
       broken: what ended the script before its end; see `Measurements`.
     """
@@ -86,7 +89,7 @@ def script_screen(
         verdict=tuple(lines),
         picture=_script_picture(verdicts),
         why=(*_causes(result, findings), *left_out_lines(left_out)),
-        next=(*(ended or _next_of_script(main, trials.get(subject.variant), words)), *_migration(main, words)),
+        next=(*(ended or _next_of_script(main, trials.get(subject.variant), words)), *_migration(main, words, name)),
     )
 
 
@@ -176,11 +179,12 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None) -> tuple[L
     return (Line(label="NEXT", text=text),)
 
 
-def _migration(verdict: Verdict, words: str | None) -> tuple[Line, ...]:
+def _migration(verdict: Verdict, words: str | None, name: str) -> tuple[Line, ...]:
     """Returns the command that writes an `ImageDataGenerator` as tf.data, where such a one feeds what loading slows."""
     if words is None or _GENERATOR not in verdict.result.subject.notes or verdict.result.attribution.bound == "compute":
         return ()
-    command = f"unstall migrate {shlex.quote(shlex.split(words)[0])}"
+    script = next((word for word in shlex.split(words) if Path(word).name == name), name)
+    command = f"unstall migrate {shell_words(os.path.expanduser(script))}"
     return (
         Line(label="OR", text="the same images from tf.data, compared with yours before you decide:", code=(command,)),
     )

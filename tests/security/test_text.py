@@ -101,7 +101,8 @@ def show_sweep(console: Terminal, text: str) -> None:
     rates = {1: (1000.0,) * 3, 2: (1100.0,) * 3}
     document = a_sweep_document(planned, rates, note=text, left_out=(LeftOut(who=text, reason=text),))
     SWEEP.print(console, document, SWEEP.derive(document))
-    print_document(console, document, SWEEP, SWEEP.derive(document), typed=text)
+    document = dataclasses.replace(document, typed={document.plan.data: text})
+    print_document(console, document, SWEEP, SWEEP.derive(document))
 
 
 def show_comparison(console: Terminal, text: str) -> None:

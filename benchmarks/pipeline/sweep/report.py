@@ -62,7 +62,7 @@ def _verdict(curve: Curve) -> Iterable[Line]:
         yield Line(label="DEPARTS", text=f"{finding.line}{doubt}.")
 
 
-def screens_of(document: SweepDocument, results: Results, typed: str | None = None) -> tuple[Screen, ...]:
+def screens_of(document: SweepDocument, results: Results) -> tuple[Screen, ...]:
     """Returns a screen for each axis, model and device; see `Kind`."""
     asked, data = document.plan, document.dataset or {}
     screens = []
@@ -79,7 +79,7 @@ def screens_of(document: SweepDocument, results: Results, typed: str | None = No
                 verdict=tuple(line for curve in curves for line in _verdict(curve)),
                 picture=_picture(curves),
                 why=tuple(left_out_lines(document.left_out)) if is_last else (),
-                next=tuple(_next(curves, typed or asked.data, is_last=is_last)),
+                next=tuple(_next(curves, document, is_last=is_last)),
             )
         )
     return tuple(screens)
@@ -116,12 +116,12 @@ def _expected_cell(curve: Curve, figure: str, number: int) -> str:
     return "-" if expected is None else rate_text(expected[number])
 
 
-def _next(curves: Sequence[Curve], data: str, *, is_last: bool) -> Iterable[Line]:
+def _next(curves: Sequence[Curve], document: SweepDocument, *, is_last: bool) -> Iterable[Line]:
     """Yields the main job with the fastest value where one of its options sets that value, and in the end the tuner."""
     curve, result = max(
         ((curve, result) for curve in curves for result in curve.points), key=lambda pair: pair[1].rate("train")
     )
-    given = f"--data {shlex.quote(data)} --model {shlex.quote(curve.model)}"
+    given = f"--data {document.as_typed(document.plan.data)} --model {document.as_typed(curve.model)}"
     if curve.axis in _OPTIONS:
         option = _OPTIONS[curve.axis].format(result.point.value)
         code = f"unstall pipeline {given} --variants {shlex.quote(curve.variant)} {option}"

@@ -81,7 +81,7 @@ def _page(document: AdviceDocument, gains: Gains) -> str:
     return page("What could be changed in your pipeline", document, tables=tables, notes=notes, facts=facts)
 
 
-def screens_of(document: AdviceDocument, gains: Gains, typed: str | None = None) -> tuple[Screen, ...]:
+def screens_of(document: AdviceDocument, gains: Gains) -> tuple[Screen, ...]:
     """Returns the first screen; see `Kind`."""
     trial, plan = document.samples, document.plan
     tried = len(trial.contenders) - 1

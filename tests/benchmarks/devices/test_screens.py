@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -11,9 +12,9 @@ from unstall.benchmarks.devices.report import KIND, DevicesDocument, Measurement
 from unstall.profiles.report import print_document
 
 
-def printed(document: DevicesDocument, typed: str | None = "photos/train") -> list[str]:
+def printed(document: DevicesDocument, typed: str = "photos/train") -> list[str]:
     console = Console(width=80, file=io.StringIO())
-    print_document(console, document, KIND, derive(document), typed=typed)
+    print_document(console, replace(document, typed={document.plan.data: typed}), KIND, derive(document))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -40,7 +41,7 @@ def test_an_experiment_says_which_device_is_the_fastest_and_what_loading_takes_o
 
 
 def test_photos_that_a_device_waits_for_are_to_be_tuned() -> None:
-    lines = printed(a_devices_document("--experiment", "deeper"), typed="my photos")
+    lines = printed(a_devices_document("--experiment", "deeper"), typed="'my photos'")
     assert "--data 'my photos' --model cats-dogs-" in " ".join(lines)
 
 

@@ -212,7 +212,7 @@ def test_the_answer_is_one_object_of_the_schema_in_the_repository(
         jsonschema.validate({**answer, "exit_code": "0"}, schema)
     assert (answer["command"], answer["complete"], answer["exit_code"]) == (COMMANDS[name][1].command, True, ran.code)
     kind = kind_of(COMMANDS[name][0])
-    screens = [] if kind.screens is None else kind.screens(COMMANDS[name][1], kind.derive(COMMANDS[name][1]), None)
+    screens = [] if kind.screens is None else kind.screens(COMMANDS[name][1], kind.derive(COMMANDS[name][1]))
     assert [[line["label"] for line in one["verdict"]] for one in answer["answers"]] == [
         [line.label for line in screen.verdict] for screen in screens
     ]
@@ -225,7 +225,7 @@ def test_the_report_begins_with_what_the_first_screens_say(name: str, tmp_path: 
     ran = Ran(name, a_lab(name), tmp_path / "out")
     kind, document = kind_of(COMMANDS[name][0]), COMMANDS[name][1]
     page = Page((ran.out / "report.html").read_text())
-    screens = () if kind.screens is None else kind.screens(document, kind.derive(document), None)
+    screens = () if kind.screens is None else kind.screens(document, kind.derive(document))
     for screen in screens:
         lines = [*screen.verdict, *screen.why, *screen.next]
         said = [text for line in lines for text in (line.label, line.text, *line.code)]

@@ -232,7 +232,7 @@ def test_what_is_printed_says_what_must_not_be_done():
 def test_the_first_screen_has_the_gain_the_code_and_rates_whose_ratio_is_that_gain():
     again = {AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(150, 150, 150)}
     document = an_advice_document(a_trial(TWICE, again, untried=(Untried(name="cache", reason="it draws"),)))
-    [screen] = KIND.screens(document, derive(document), None)
+    [screen] = KIND.screens(document, derive(document))
     assert [line.label for line in (*screen.verdict, *screen.why, *screen.next)] == ["FASTER", "NOT TRIED", "NEXT"]
     assert screen.verdict[0].text.startswith("1.50x (1.50 to 1.50) with b, ") and screen.next[0].code == ("code of b",)
     assert [bar.cells for bar in screen.picture.bars] == [("100", "1.00x"), ("150", "1.50x")]
@@ -276,14 +276,14 @@ def test_a_diff_is_offered_where_all_edits_are_of_one_file(files, offered):
     }
     remedies = tuple(replace(remedy, edits=edits.get(remedy.name, ())) for remedy in trial.remedies)
     document = an_advice_document(replace(trial, remedies=remedies))
-    [screen] = KIND.screens(document, derive(document), None)
+    [screen] = KIND.screens(document, derive(document))
     assert screen.next[0].text.startswith("edit these lines")
     assert ("tuned.diff" in screen.next[0].text) is offered
 
 
 def test_where_nothing_is_faster_the_first_screen_says_so():
     document = an_advice_document(a_trial({AS_WRITTEN: samples_at(100, 100, 100), "b": samples_at(100, 99, 101)}))
-    [screen] = KIND.screens(document, derive(document), None)
+    [screen] = KIND.screens(document, derive(document))
     assert screen.verdict[0].label == "SAME" and "b" in screen.verdict[0].text and screen.next == ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ BATCHES = a_sweep_plan(sweeps={"batch-size": (8, 32, 128)})
 RISING = {8: (1200.0, 1210.0, 1190.0), 32: (1600.0, 1610.0, 1590.0), 128: (1900.0, 1910.0, 1890.0)}
 
 
-def printed(document: SweepDocument, typed: str | None = "photos/train") -> list[str]:
+def printed(document: SweepDocument, typed: str = "photos/train") -> list[str]:
     console = Console(width=80, file=io.StringIO())
-    print_document(console, document, KIND, derive(document), typed=typed)
+    print_document(console, replace(document, typed={document.plan.data: typed}), KIND, derive(document))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
