@@ -958,7 +958,14 @@ def a_trial(
             for name in names
         ),
         "contenders": tuple(
-            Contender(name=name, remedies=parts[name], samples=tuple(some), again=_later(again.get(name, ())))
+            Contender(
+                name=name,
+                remedies=parts[name],
+                samples=tuple(some),
+                again=_later(again.get(name, ())),
+                code="\n".join(f"# mine.py:{at}\ncode of {part}" for at, part in enumerate(parts[name], start=1))
+                or None,
+            )
             for name, some in samples.items()
         ),
         "chosen_first": next((name for name in again if name != AS_WRITTEN), None),

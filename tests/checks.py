@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import runpy
 import subprocess
 import sys
@@ -63,6 +64,22 @@ def assert_follows_from_its_file(kind: Kind[Any, Any, Any], document: Document[A
     assert kind.page(again, kind.derive(again)) == (folder / "report.html").read_text()
     assert tables_of(kind, again) == tables_of(kind, document)
     assert kind.rows(kind.derive(again)) == kind.rows(kind.derive(document))
+
+
+def snippets_in(code: str) -> list[tuple[str, str]]:
+    """Returns ("9-12", the statements that take the place of these lines) of code as a remedy shows it."""
+    parts = re.split(r"^# \S+\.py:([\d-]+)\n", f"{code}\n", flags=re.MULTILINE)
+    assert parts[0] == ""
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def pasted(source: str, code: str) -> str:
+    """Returns the text of a script with what is shown in the place of the lines that it names."""
+    lines = source.splitlines(keepends=True)
+    for span, text in reversed(snippets_in(code)):
+        first, _, last = span.partition("-")
+        lines[int(first) - 1 : int(last or first)] = [text]
+    return "".join(lines)
 
 
 def passes_on_jax(file: str, chosen: str) -> None:

@@ -93,7 +93,8 @@ def activation() -> str | None:
         return f"conda activate {shlex.quote(os.environ['CONDA_DEFAULT_ENV'])}"
     if sys.prefix == sys.base_prefix:
         return None
-    return f"source {shell_words(_shortest(Path(sys.prefix, 'bin', 'activate')))}"
+    script = Path(sys.prefix, "bin", "activate")
+    return f"source {shell_words(_shortest(script))}" if script.is_file() else None
 
 
 def _in_conda() -> bool:

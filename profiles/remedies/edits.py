@@ -152,16 +152,20 @@ def diff(before: str, after: str, name: str) -> str:
 
 
 def reads_as(edits: Sequence[Edit]) -> str | None:
-    """Returns the lines that differ once the edits are made; None where the code cannot be read or edited."""
-    files = {edit.place.file for edit in edits}
-    if len(files) != 1:
-        return None
-    try:
-        source = source_of(Path(*files))
-        new = edited(source, edits)
-    except (OSError, UnicodeDecodeError, TooInvolved):
-        return None
-    return "\n".join(_changed(source.splitlines(), new.splitlines()))
+    """Returns the user's statements as they read once the edits are made; None where no code can be read or edited.
+
+    Each statement is whole, and stands below a comment with the lines whose place it takes: "# train.py:9-12".
+    """
+    parts: list[str] = []
+    for file in dict.fromkeys(edit.place.file for edit in edits):
+        try:
+            source = source_of(Path(file))
+            new = edited(source, [edit for edit in edits if edit.place.file == file])
+        except (OSError, UnicodeDecodeError, TooInvolved):
+            return None
+        for first, last, text in _changed(source, new):
+            parts.append(f"# {Path(file).name}:{first}{f'-{last}' if last > first else ''}\n{text}")
+    return "".join(parts).rstrip("\n") or None
 
 
 def gives_elements_only(place: Place) -> bool:
@@ -190,11 +194,59 @@ def _lines(source: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", source)
 
 
-def _changed(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for tag, _, _, begin, end in matcher.get_opcodes():
-        if tag in ("replace", "insert"):
-            yield from (line.strip() for line in after[begin:end])
+def _changed(before: str, after: str) -> Iterator[tuple[int, int, str]]:
+    """Yields (first line, last line, text that takes their place) of the statements of a text that differ in another.
+
+    What is new comes with the statement next to it, and so does what takes the place of a statement that is gone.
+    """
+    old, new = _lines(before), _lines(after)
+    spans = _spans(_parsed(before))
+    found: list[tuple[int, int, int, int]] = []
+    for tag, *hunk in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        begin, end, new_begin, new_end = hunk
+        first, last = _widened(spans, begin, end, is_gone=new_begin == new_end)
+        new_begin, new_end = new_begin - (begin - first), new_end + (last - end)
+        if found and first < found[-1][1]:
+            first, _, new_begin, _ = found.pop()
+        found.append((first, last, new_begin, new_end))
+    for first, last, new_begin, new_end in found:
+        text = "".join(f"{line.rstrip()}\n" for line in new[new_begin:new_end])
+        yield first + 1, last, text
+
+
+def _spans(tree: ast.Module) -> list[tuple[int, int]]:
+    """Returns the lines of each statement, from 0 to one behind the last; of one with a body, those of its head."""
+    spans = []
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
+        decorators = getattr(node, "decorator_list", ())
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        body = getattr(node, "body", None) or getattr(node, "cases", None)
+        last = node.end_lineno or node.lineno
+        if body:
+            starts = ast.walk(body[0])
+            last = max(node.lineno, min(line for part in starts if (line := getattr(part, "lineno", None))) - 1)
+        spans.append((first - 1, last))
+    return sorted(spans)
+
+
+def _widened(spans: Sequence[tuple[int, int]], begin: int, end: int, *, is_gone: bool) -> tuple[int, int]:
+    """Returns the lines of the statements that lines belong to; of those next to them, where they hold none."""
+    first, last = begin, end
+    touched = [span for span in spans if span[0] < end and begin < span[1]]
+    if begin == end:  # new lines: the statement that follows at once, else the one that ended before
+        touched = [span for span in spans if span[0] <= begin < span[1]] or _before(spans, begin)
+    elif is_gone:
+        touched += _before(spans, begin) or [span for span in spans if span[0] >= end][:1]
+    for span in touched:
+        first, last = min(first, span[0]), max(last, span[1])
+    return first, last
+
+
+def _before(spans: Sequence[tuple[int, int]], line: int) -> list[tuple[int, int]]:
+    """Returns the statement that ends last before a line, if there is one."""
+    return sorted((span for span in spans if span[1] <= line), key=lambda span: span[1])[-1:]
 
 
 class _Text:

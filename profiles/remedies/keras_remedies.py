@@ -16,7 +16,6 @@ from unstall import forks
 from unstall.profiles.measure.ahead import ahead_of_workers, has_workers
 from unstall.profiles.measure.batches import FitData, batch_images
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.edits import reads_as
 from unstall.profiles.remedies.equality import Comparison, compare
 from unstall.profiles.remedies.remedy import PREFETCH, TUNER, Edit, Need, Remedy, Untried
 from unstall.profiles.stages.places import Place
@@ -305,8 +304,7 @@ class ArrayData(Data):
             Remedy(
                 name="own-dataset",
                 text="the arrays as a tf.data.Dataset without tf.data's tuner, which Keras leaves on",
-                code=(reads_as(edits) if edits else None)
-                or f"tf.data.Dataset.from_tensor_slices((x, y)){self._calls(self._batch_size)}, with "
+                code=f"tf.data.Dataset.from_tensor_slices((x, y)){self._calls(self._batch_size)}, with "
                 "options.autotune.enabled = False",
                 effect="other order" if self._shuffles else "identical",
                 ends_edges=True,

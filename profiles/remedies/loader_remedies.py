@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.edits import reads_as
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.remedy import Edit, Need, Remedy, Untried
 from unstall.profiles.stages.places import place_of
@@ -188,7 +187,7 @@ class LoaderData(Data):
         return Remedy(
             name=name,
             text=text.format(*settings.values()),
-            code=(reads_as(edits) if edits else None) or f"DataLoader(..., {', '.join(arguments)})",
+            code=f"DataLoader(..., {', '.join(arguments)})",
             # Each worker has random numbers of its own, and other batches with another number of workers.
             effect="other draws" if "num_workers" in settings and self._draws else "identical",
             ends_edges=bool(settings.get("persistent_workers")),

@@ -56,7 +56,7 @@ class Remedy:
     Attributes:
       name: such as "parallel"; unique among the remedies of the same data.
       text: what it changes, as a clause: "`load` in 2 parallel calls".
-      code: how the code reads with it.
+      code: what to write, in short: ".prefetch(2)". `Contender.code` has the user's lines.
       effect: what it does to the data.
       place: "train.py:31", where the code is to be changed; None where that is not known.
       edits: of the user's code; empty where it is too involved for an edit by machine.

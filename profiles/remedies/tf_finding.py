@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from unstall.profiles import clock
-from unstall.profiles.remedies.edits import gives_elements_only, passes, reads_as
+from unstall.profiles.remedies.edits import gives_elements_only, passes
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
 from unstall.profiles.remedies.room import Room
@@ -220,12 +220,11 @@ class Finder:
     # The user's code
 
     def _remedy(
-        self, name: str, text: str, snippet: str, effect: Effect, edits: Sequence[Edit], *, at: int, **more: Any
+        self, name: str, text: str, code: str, effect: Effect, edits: Sequence[Edit], *, at: int, **more: Any
     ) -> Remedy:
         """Returns a remedy.
 
         Args:
-          snippet: what to write, where the user's code cannot be shown with the edits.
           edits: of the user's code; empty where it is too involved.
           at: the node whose place in the code is named.
         """
@@ -233,7 +232,7 @@ class Finder:
         return Remedy(
             name=name,
             text=text,
-            code=(reads_as(edits) if edits else None) or snippet,
+            code=code,
             effect=effect,
             place=None if place is None else str(place),
             edits=tuple(edits),

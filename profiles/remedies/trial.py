@@ -23,8 +23,8 @@ class Contender:
       samples: of the rounds before the choice.
       again: of rounds after the choice; empty where it was not measured again.
       difference: the largest difference of a value to the data as written, where the claim is "close".
-      code: the user's lines with all of its remedies; None for a single one, which has its own, and where they are too
-        involved for an edit by machine.
+      code: the user's statements with all of its remedies, each whole, below comments that name their lines; None where
+        they are too involved for an edit by machine.
     """
 
     name: str
@@ -100,16 +100,12 @@ class Trial:
         """Whether few epochs showed what tf.data's tuner takes, which is much in some and nothing in others."""
         return self.edges_by == TUNER and self.script_epochs is not None and self.script_epochs < LEAST_ROUNDS
 
-    def lines_of(self, contender: Contender) -> tuple[str, ...]:
-        """Returns the code of a contender's remedies, below a comment that names its place."""
+    def in_words(self, contender: Contender) -> str:
+        """Returns what a contender's remedies change, and what to write, where the user's statements are not known."""
         remedies = [self.remedy(name) for name in contender.remedies]
-        if contender.code is not None:
-            places = {remedy.place for remedy in remedies if remedy.place}
-            return (f"# {', '.join(sorted(places, key=_by_line))}", *contender.code.splitlines())
-        return tuple(
-            line
+        return "; ".join(
+            f"{remedy.text}, by `{'`, `'.join(remedy.code.splitlines())}`{f' ({remedy.place})' if remedy.place else ''}"
             for remedy in remedies
-            for line in ([f"# {remedy.place}"] if remedy.place else []) + remedy.code.splitlines()
         )
 
     def edits_of(self, contender: Contender) -> tuple[Edit, ...]:
@@ -139,8 +135,3 @@ class Trial:
     def without_folders(self) -> Trial:
         """The trial with the user's files named without their folders."""
         return self.with_names(lambda file: Path(file).name, {})
-
-
-def _by_line(place: str) -> tuple[str, int]:
-    file, _, line = place.rpartition(":")
-    return file, int(line)

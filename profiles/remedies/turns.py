@@ -373,9 +373,9 @@ class Turns:
         )
 
     def _code_of(self, remedies: tuple[str, ...]) -> str | None:
-        """Returns how the user's lines read with several remedies at once; None for one, or where that is not known."""
+        """Returns how the user's statements read with remedies; None where that is not known."""
         edits = [self._effects[name].edits for name in remedies]
-        return reads_as([edit for some in edits for edit in some]) if len(edits) > 1 and all(edits) else None
+        return reads_as([edit for some in edits for edit in some]) if all(edits) else None
 
     def _rounds(
         self,

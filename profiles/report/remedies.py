@@ -113,8 +113,8 @@ def faster_line(trial: Trial, chosen: Gain) -> Line:
     return Line(
         label="FASTER",
         text=f"{ratio:.2f}x ({range_text(interval)}){over} with {chosen.name}, measured on your own data and "
-        f"model{later}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}",
-        code=trial.lines_of(chosen.contender),
+        f"model{later}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}{_in_words(trial, chosen)}",
+        code=_code_of(chosen),
     )
 
 
@@ -128,6 +128,15 @@ def _whole_texts(gain: Gain) -> tuple[str, str]:
     return f" over {epochs}", f"; {gain.best[0]:.2f}x in a long training"
 
 
+def _code_of(gain: Gain) -> tuple[str, ...]:
+    return tuple((gain.contender.code or "").splitlines())
+
+
+def _in_words(trial: Trial, gain: Gain) -> str:
+    """Returns a sentence that says what to change, where no statements can be shown."""
+    return "" if gain.contender.code else f" To change in your code: {trial.in_words(gain.contender)}."
+
+
 def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
     """Returns what a long training gains more with than with what is chosen for the epochs of the script."""
     gain = gains.for_long
@@ -137,8 +146,9 @@ def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
     names = ",".join(gain.contender.remedies)
     return Line(
         label="LONGER",
-        text=f"in a long training, {ratio:.2f}x ({range_text(interval)}) with {gain.name}:",
-        code=trial.lines_of(gain.contender) if words is None else (f"unstall profile --apply={names} {words}",),
+        text=f"in a long training, {ratio:.2f}x ({range_text(interval)}) with {gain.name}"
+        + (":" if words is not None else f".{_in_words(trial, gain)}"),
+        code=_code_of(gain) if words is None else (f"unstall profile --apply={names} {words}",),
     )
 
 
@@ -199,12 +209,10 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
             )
     if chosen is not None:
         for remedy in (trial.remedy(one) for one in chosen.contender.remedies):
-            place = f"{remedy.place}: " if remedy.place else ""
             lines.append(f"  {remedy.name} ({remedy.text}; batches: {remedy.effect})")
-            lines += [
-                f"    {place if at == 0 else ' ' * len(place)}{code}"
-                for at, code in enumerate(remedy.code.splitlines())
-            ]
+        if chosen.contender.code is None:
+            lines.append(f"To change in your code: {trial.in_words(chosen.contender)}.")
+        lines += [f"    {code}" for code in _code_of(chosen)]
     without = [gain.name for gain in gains.all[1:] if len(gain.contender.remedies) == 1 and not is_a_gain(gain.best)]
     if without:
         lines.append(f"{'No gain by itself' if gains.helped() else 'Tried'}: {', '.join(without)}.")

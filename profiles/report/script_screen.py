@@ -152,7 +152,8 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
         return (faster, *tried)
     names = ",".join(gains.chosen.contender.remedies)
     code = f"unstall profile --apply={names} {words}"
-    return (faster, *tried, Line(label="NEXT", text="edit these lines, or see first what they bring:", code=(code,)))
+    text = "edit these lines, or see first what they bring:" if faster.code else "see what that brings:"
+    return (faster, *tried, Line(label="NEXT", text=text, code=(code,)))
 
 
 def _what_may_help(verdict: Verdict, trial: Trial, words: str | None) -> tuple[Line, ...]:

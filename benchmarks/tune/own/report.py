@@ -108,9 +108,9 @@ def screens_of(document: AdviceDocument, gains: Gains) -> tuple[Screen, ...]:
         return (Screen(heading=heading, verdict=(Line(label="SAME", text=text),), picture=picture, why=tuple(why)),)
     faster = faster_line(trial, gains.chosen)
     offered = f", or apply {DIFF}, which lies beside the results" if trial.edits_of(gains.chosen.contender) else ""
-    change = Line(label="NEXT", text=f"edit these lines{offered}:", code=faster.code)
+    change = [Line(label="NEXT", text=f"edit these lines{offered}:", code=faster.code)] if faster.code else []
     verdict = Line(label=faster.label, text=faster.text)
-    return (Screen(heading=heading, verdict=(verdict,), picture=picture, why=tuple(why), next=(change,)),)
+    return (Screen(heading=heading, verdict=(verdict,), picture=picture, why=tuple(why), next=tuple(change)),)
 
 
 def _paragraphs(lines: Sequence[str]) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import textwrap
 from dataclasses import replace
 
 import pytest
 
+from tests.checks import pasted, snippets_in
 from unstall import forks
 from unstall.profiles.remedies.edits import (
     TooInvolved,
@@ -350,9 +352,68 @@ def test_the_lines_that_change_are_shown_and_nothing_where_the_file_is_gone(tmp_
         kind=one.kind,
         text=one.text,
     )
-    assert reads_as([here]) == "ds = ds.shuffle(100).prefetch(2)"
+    assert reads_as([here]) == "# train.py:7\n    ds = ds.shuffle(100).prefetch(2)"
     assert reads_as([one]) is None
     assert reads_as([]) is None
+
+
+READ = {
+    "a call over several lines": (
+        "loader = DataLoader(\n    rows,\n    batch_size=8,\n)\nrun(loader)\n",
+        [("DataLoader", "argument", "num_workers=2")],
+        ["1-4"],
+    ),
+    "a chain in a return": (SOURCE, [("batch", "behind", ".cache()"), ("map", "behind", ".cache()")], ["6", "8-9"]),
+    "an import that is missing": (
+        "import keras\n\nx = 1\n\nmodel.fit(data)\n",
+        [("fit", "before", "gc.freeze()")],
+        ["1", "5"],
+    ),
+    "a statement that goes": (
+        "def a():\n    ds = f(1)\n    ds = ds.shuffle(9)\n",
+        [("shuffle", "remove", "")],
+        ["2-3"],
+    ),
+    "the first statement goes": ("ds = ds.shuffle(9)\n# b\nb()\n", [("shuffle", "remove", "")], ["1-3"]),
+    "a statement before one in a block": (
+        "with a:\n    b()\n    c(\n        1)\n",
+        [("c", "before", "d = 1")],
+        ["3-4"],
+    ),
+    "the head of a loop": ("for x in f(\n    1,\n):\n    g(x)\n", [("f", "argument", "a=1")], ["1-3"]),
+    "decorators": ("@a\n@b(1)\ndef c():\n    pass\n", [("b", "argument", "a=1")], ["1-3"]),
+    "options": (
+        "import tensorflow as tf\nds = ds.map(f)\nds = ds.batch(8)\n",
+        [("batch", "option", "deterministic = False"), ("map", "argument", "n=2")],
+        ["2-3"],
+    ),
+    "lines that end as on Windows": ("a = 1\r\nb = f(\r\n    2)\r\n", [("f", "argument", "n=1")], ["2-3"]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_shown_are_whole_statements_that_give_the_edited_text_where_they_stand(name, tmp_path):
+    """Put in the place of the lines that they name, they are the edit."""
+    source, made, expected = READ[name]
+    path = tmp_path / "train.py"
+    path.write_bytes(source.encode())
+    edits = [edit(*one, source=source) for one in made]
+    edits = [replace(one, place=replace(one.place, file=str(path))) for one in edits]
+    shown = reads_as(edits)
+    assert [span for span, _ in snippets_in(shown)] == expected
+    assert pasted(source.replace("\r\n", "\n"), shown) == edited(source.replace("\r\n", "\n"), edits)
+    for _, text in snippets_in(shown):
+        ast.parse(textwrap.dedent(text if not text.rstrip().endswith(":") else f"{text} pass"))
+
+
+def test_statements_of_several_files_are_shown_below_the_names_of_their_files(tmp_path):
+    edits = []
+    for name in ("train.py", "data.py"):
+        (tmp_path / name).write_text(SOURCE)
+        one = edit("shuffle", "behind", ".prefetch(2)")
+        edits.append(replace(one, place=replace(one.place, file=str(tmp_path / name))))
+    changed = "    ds = ds.shuffle(100).prefetch(2)"
+    assert reads_as(edits) == f"# train.py:7\n{changed}\n# data.py:7\n{changed}"
 
 
 @pytest.mark.parametrize(

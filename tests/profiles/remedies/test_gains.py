@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import a_sample, a_trial, samples_at
 from unstall.profiles.remedies import AS_WRITTEN, Trial, gains_of
-from unstall.profiles.report.remedies import gain_rows, longer_line, trial_sentences
+from unstall.profiles.report.remedies import faster_line, gain_rows, longer_line, trial_sentences
 
 # Four rounds in which "b" is twice as fast.
 TWICE = {AS_WRITTEN: samples_at(*[100.0] * 4), "b": samples_at(*[200.0] * 4)}
@@ -170,13 +170,25 @@ def test_what_was_measured_of_a_part_of_an_epoch_says_so():
 
 def test_the_sentences_say_where_and_how_and_what_to_type():
     trial = a_trial(TWICE)
-    [remedy] = trial.remedies
-    code = "ds = ds.map(load, num_parallel_calls=2)\nds = ds.batch(8)"
-    trial = replace(trial, remedies=(replace(remedy, place="train.py:31", code=code),))
+    as_written, b = trial.contenders
+    code = "# train.py:31-32\nds = ds.map(load, num_parallel_calls=2)\nds = ds.batch(8)"
+    trial = replace(trial, contenders=(as_written, replace(b, code=code)))
     assert trial_sentences(trial, script="train.py") == [
         "(*) 2.00 times as fast (2.00 to 2.00): b.",
         "  b (what b does; batches: identical)",
-        "    train.py:31: ds = ds.map(load, num_parallel_calls=2)",
-        "                 ds = ds.batch(8)",
+        "    # train.py:31-32",
+        "    ds = ds.map(load, num_parallel_calls=2)",
+        "    ds = ds.batch(8)",
         "apply it: unstall profile --apply=b train.py",
     ]
+
+
+def test_what_no_statements_can_show_is_said_in_words_and_no_part_of_a_line_is_offered_as_code():
+    trial = a_trial(TWICE)
+    as_written, b = trial.contenders
+    remedies = tuple(replace(one, place="train.py:31", code="a.workers = 2\na.queue = 9") for one in trial.remedies)
+    trial = replace(trial, remedies=remedies, contenders=(as_written, replace(b, code=None)))
+    line = faster_line(trial, gains_of(trial).chosen)
+    said = "To change in your code: what b does, by `a.workers = 2`, `a.queue = 9` (train.py:31)."
+    assert line.text.endswith(said) and line.code == ()
+    assert said in trial_sentences(trial)

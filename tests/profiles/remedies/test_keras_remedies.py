@@ -13,6 +13,7 @@ import tensorflow as tf
 from unstall import forks
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.edits import reads_as
 from unstall.profiles.remedies.fit_data import data_of, measure_with
 from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from unstall.profiles.remedies.room import Room
@@ -188,7 +189,7 @@ def test_the_edit_cuts_arrays_as_the_call_does(given, batch_size, written, tmp_p
     path.write_text(f"import tensorflow as tf\nmodel.fit(X, Y, {given})\n")
     place = Place(file=str(path), line=2, end_line=2, end_column=len(f"model.fit(X, Y, {given})"))
     [remedy] = data_of({"x": IMAGES, "y": LABELS, "batch_size": batch_size}, ["edges"], place=place, room=ROOM).remedies
-    assert f"from_tensor_slices((X, Y)).shuffle(64){written}.prefetch(2)" in remedy.code
+    assert f"from_tensor_slices((X, Y)).shuffle(64){written}.prefetch(2)" in reads_as(remedy.edits)
 
 
 def test_numbers_of_other_types_are_those_that_keras_makes_of_them():
