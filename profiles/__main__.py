@@ -267,7 +267,7 @@ class _Run:
             remedies = [applied.remedy(name) for name in applied.applied]
             files = [edit.place.file for remedy in remedies for edit in remedy.edits]
             if all(remedy.edits for remedy in remedies) and set(files) <= applied.digests.keys():
-                out = shlex.quote(os.path.relpath(self._out))
+                out = shell_words(os.path.relpath(self._out))
                 code = f"unstall profile --apply={out} --write fix.diff {document.as_typed(self._script.name)}"
                 return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
             return []

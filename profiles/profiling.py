@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
+
+from rich.console import Console
 
 from unstall import forks
 from unstall.profiles import provenance
@@ -18,6 +23,7 @@ from unstall.profiles.measure.schedule import ROUNDS
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies import Need, Trial, gains_of
 from unstall.profiles.remedies.data import Data
+from unstall.profiles.remedies.edits import variable_given
 from unstall.profiles.remedies.fit_data import data_of, measure_with
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.report.document import Document, now
@@ -34,13 +40,16 @@ from unstall.profiles.report.notebook import Shown
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import Verdict
 from unstall.profiles.script import BUDGET_S
+from unstall.profiles.script.progress import Progress, TrialProgress
 from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.script.report import with_facts_of
 from unstall.profiles.script.trying import with_trial
 from unstall.profiles.stages.ahead import ahead_of
+from unstall.profiles.stages.places import users_call
 from unstall.profiles.stages.take_apart import stages_and_lines
 from unstall.profiles.stages.tf_graph import CutError
 from unstall.profiles.statistics import Interval
+from unstall.profiles.text import Terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +115,7 @@ def profile(
     *,
     device: str | Device = "auto",
     rounds: int = ROUNDS,
-    name: str = "data",
+    name: str | None = None,
     lines: bool = False,
     class_weight: Mapping[int, float] | None = None,
     files_per_sample: int = 1,
@@ -127,7 +136,7 @@ def profile(
       device: what the model runs on: "auto", "cpu", "gpu", or "emulated:RATE", which sleeps in place of the model's
         step.
       rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
-      name: of the data, in the report.
+      name: of the data, in the report; that of the variable in the call unless given.
       lines: also time the lines of the slowest Python functions of the data.
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
       files_per_sample: from how many files the data makes a sample, such as 2 for a photo and its mask.
@@ -139,6 +148,10 @@ def profile(
         raise ValueError(f"The data come first: profiles.profile(data, model). Received: data={type(data).__name__}.")
     if files_per_sample < 1:
         raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
+    console = Terminal(stderr=True)
+    is_seen = console.is_terminal or Console(stderr=True).is_jupyter
+    variable = _variable(sys._getframe(1))
+    name = name or variable or "data"
     # Workers that Keras forks here would otherwise collect the iterators that these measurements leave.
     with forks.not_collecting() if hasattr(data, "use_multiprocessing") else nullcontext():
         created = now()
@@ -148,11 +161,20 @@ def profile(
             ahead = ahead_of(data)
         except CutError as error:
             unread = (str(error),)
-        subject, samples, windows = measure_samples(
-            data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight
-        )
-        subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
-        stages, annotated = stages_and_lines(data, windows, lines=lines, files=files_per_sample)
+        line = f"measuring how long {name} and {model.name} take, alone and together, and the stages of {name}"
+        with _told(is_seen, Progress(console, line, what="measuring")) as say:
+            subject, samples, windows = measure_samples(
+                data, model, device=device, rounds=rounds, name=name, ahead=ahead, class_weight=class_weight, begins=say
+            )
+            subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
+            say("the stages")
+            stages, annotated = stages_and_lines(
+                data,
+                windows,
+                lines=lines,
+                files=files_per_sample,
+                note=lambda done, total: say(f"the stages, {done} of {total}"),
+            )
         measurement = Measurement(subject=with_facts_of(subject, data), windows=(name,), stages=stages, lines=annotated)
         document = Document(
             command=CALL,
@@ -165,9 +187,23 @@ def profile(
         )
         if not budget_s:
             return Profile(document=document, data=data)
-        held = _HeldData(name=name, arguments={"x": data}, windows=windows)
-        *_, last = document, *with_trial(document, held, budget_s=budget_s)
+        held = _HeldData(name=name, arguments={"x": data}, windows=windows, variable=variable)
+        progress = TrialProgress(console, name, budget_s, "budget_s; Ctrl-C ends it") if is_seen else None
+        *_, last = document, *with_trial(document, held, budget_s=budget_s, progress=progress)
         return Profile(document=last, data=data, remedies=held.remedied(last.samples.trials.get(name, Trial())))
+
+
+@contextmanager
+def _told(is_seen: bool, progress: Progress) -> Iterator[Callable[[str], None]]:
+    """Yields what says how far the measurement is; to nobody where nobody sees it."""
+    with progress if is_seen else nullcontext():
+        yield progress.say if is_seen else lambda what: None
+
+
+def _variable(frame: FrameType) -> str | None:
+    """Returns the variable that a call of `profile` gets as its data, in a script or in a notebook's cell."""
+    place = users_call(frame)
+    return variable_given("".join(linecache.getlines(place.file)), place, "data") if place is not None else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,6 +213,7 @@ class _HeldData:
     name: str
     arguments: Mapping[str, Any]
     windows: Windows
+    variable: str | None
     took_ns: int = 0
     epochs: int | None = None
     data: Any = None
@@ -186,7 +223,7 @@ class _HeldData:
         with random_states_put_back():
             data = self.arguments["x"]
             steps = self.windows.steps_of(data) if hasattr(data, "element_spec") else None
-            self.data = data_of(self.arguments, needs, epoch_batches=steps)
+            self.data = data_of(self.arguments, needs, epoch_batches=steps, name=self.variable)
             yield self.data, measure_with(self.windows)
 
     def remedied(self, trial: Trial) -> tuple[Remedied, ...]:

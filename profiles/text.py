@@ -62,7 +62,7 @@ class Terminal(Console):
     """A console that prints names, errors and settings literally, and our commands as the user can type them.
 
     An escape sequence inside a text is shown as characters and colours nothing. Rich's markup, emoji codes and
-    highlighting are off.
+    highlighting are off, and so is its output of notebooks, which goes into the cell whatever the file is.
 
     Args:
       stderr: print to standard error instead of standard output.
@@ -84,6 +84,7 @@ class Terminal(Console):
             file=file,
             width=width,
             force_terminal=force_terminal,
+            force_jupyter=False,
             markup=False,
             emoji=False,
             highlight=False,

@@ -25,6 +25,7 @@ def measure_samples(
     name: str,
     ahead: Ahead | None = None,
     class_weight: Mapping[int, float] | None = None,
+    begins: Callable[[str], object] = lambda what: None,
 ) -> tuple[Subject, list[Sample], Windows]:
     """Measures training `model` on `data`, the model alone, and the loader alone.
 
@@ -42,6 +43,7 @@ def measure_samples(
       ahead: how far the loader works ahead of the model. Unless given, as far as a PyDataset's workers do; other data
         not at all. `profiles.stages.ahead` reads it from the graph of a tf.data.Dataset.
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
+      begins: called before the first epoch and before each round, with what is measured from then on.
     Returns:
       The subject, its raw samples, and the windows that measured them, for further measurements.
     Raises:
@@ -55,6 +57,7 @@ def measure_samples(
     check_device(device)
     ahead = ahead_of_workers(data) if ahead is None else ahead
     windows = Windows(model, device, class_weight=class_weight)
+    begins("the first epoch")
     batches = [weighed(batch, class_weight) for batch in first_batches(data)]
     windows.prepare(shapes(batches))
     samples = [windows.train(data, epochs=1, ramp_steps=1, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
@@ -73,6 +76,7 @@ def measure_samples(
     for number in range(rounds):
         if number == LOADER_ROUNDS:
             del measures["loader"]
+        begins(f"round {number + 1} of {rounds}")
         # A random order for each round: a fixed order could keep time with another program that wakes periodically.
         names = order.sample(list(measures), len(measures))
         samples += [measures[window](number) for window in names]

@@ -91,13 +91,14 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
     return new
 
 
-def call_at(source: str, place: Place) -> ast.Call:
-    """Returns the call that ends at a place of a source text.
-
-    Raises:
-      TooInvolved: if there is none, or the text cannot be parsed.
-    """
-    return _find(_parsed(source), place)[0]
+def variable_given(source: str, place: Place, name: str) -> str | None:
+    """Returns the variable that a call of a source text gets as its first argument, or by this name, if that is one."""
+    try:
+        call, _ = _find(_parsed(source), place)
+    except TooInvolved:
+        return None
+    given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == name)]
+    return given[0].id if given and isinstance(given[0], ast.Name) else None
 
 
 def _parsed(source: str) -> ast.Module:
@@ -183,7 +184,7 @@ def gives_elements_only(place: Place) -> bool:
 def passes(place: Place, argument: str) -> bool:
     """Whether a call in the user's code passes an argument by its name."""
     try:
-        call = call_at(source_of(Path(place.file)), place)
+        call, _ = _find(_parsed(source_of(Path(place.file))), place)
     except (OSError, SyntaxError, ValueError, TooInvolved):
         return False
     return any(keyword.arg == argument for keyword in call.keywords)

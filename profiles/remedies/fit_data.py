@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from unstall.profiles.measure.ahead import ramp_of
 from unstall.profiles.measure.batches import FitData, is_fit_data, weighed
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies.data import Failed, InMemory
-from unstall.profiles.remedies.edits import TooInvolved, call_at, source_of
+from unstall.profiles.remedies.edits import source_of, variable_given
 from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from unstall.profiles.remedies.loop_data import MADE_ANEW, is_loop_data, loop_data
 from unstall.profiles.remedies.remedy import Need
@@ -36,6 +36,7 @@ def data_of(
     anew: bool = False,
     repeats: bool = True,
     only: Sequence[str] = (),
+    name: str | None = None,
 ) -> Any:
     """Returns what a `fit` was given, so that it can be built again.
 
@@ -48,6 +49,7 @@ def data_of(
       anew: whether the script makes the data anew for each `fit`.
       only: of `TfData`.
       repeats: whether all calls of `fit` at that place have epochs of one length, which may be written there.
+      name: the variable that holds the data; found at the place unless given.
     Raises:
       Failed: if the data cannot be built again; the message says why.
     """
@@ -71,7 +73,7 @@ def data_of(
             only=only,
         )
     if isinstance(data, keras.utils.PyDataset):
-        return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=_variable(place))
+        return PyDatasetData(data, needs=needs, calls=room.calls, place=place, name=name or _variable(place))
     if are_arrays(data):
         if arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
@@ -133,9 +135,6 @@ def _variable(place: Place | None) -> str | None:
     """Returns the variable that holds the data, if the first argument of a call of `fit` is one."""
     if place is None:
         return None
-    try:
-        call = call_at(source_of(Path(place.file)), place)
-    except (OSError, UnicodeDecodeError, TooInvolved):
-        return None
-    given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "x")]
-    return given[0].id if given and isinstance(given[0], ast.Name) else None
+    with suppress(OSError, UnicodeDecodeError):
+        return variable_given(source_of(Path(place.file)), place, "x")
+    return None

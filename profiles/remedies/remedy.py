@@ -86,7 +86,7 @@ class Untried:
     Attributes:
       name: of the remedy; "all" where none was measured.
       reason: why, and where something can be done about it, what.
-      budget_s: the seconds of `--budget` with which it would be measured; None where the budget is not the reason.
+      budget_s: the budget in seconds with which it would be measured; None where the budget is not the reason.
     """
 
     name: str

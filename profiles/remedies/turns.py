@@ -295,7 +295,7 @@ class Turns:
 
     def _drop_for_budget(self, names: tuple[str, ...], takes: str, needed_s: float) -> None:
         budget_s = math.ceil(needed_s)
-        reason = f"{self._length(names)} batches {takes}; --budget {budget_s} would do"
+        reason = f"{self._length(names)} batches {takes}"
         self._dropped.append(Untried(name=" + ".join(names), reason=reason, budget_s=budget_s))
 
     def _hold_to_promise(self, names: tuple[str, ...]) -> None:

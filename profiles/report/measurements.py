@@ -17,7 +17,7 @@ from unstall.profiles.report.accounts import account_rows, print_account
 from unstall.profiles.report.compared_screen import compared_screens
 from unstall.profiles.report.document import Document, Kind, content_of
 from unstall.profiles.report.figures import Figure
-from unstall.profiles.report.remedies import gain_rows, print_trial, trial_copies, trial_sentences
+from unstall.profiles.report.remedies import ARGUMENT, OPTION, gain_rows, print_trial, trial_copies, trial_sentences
 from unstall.profiles.report.screen import Screen
 from unstall.profiles.report.script_screen import script_screen
 from unstall.profiles.report.timeline import timeline, trace_of
@@ -172,7 +172,7 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     ]
     script = _script_words(document)
     trials = [
-        (name, gain_rows(trial), trial_sentences(trial, script=script))
+        (name, gain_rows(trial), trial_sentences(trial, script=script, budget=_budget(document)))
         for name, trial in document.samples.trials.items()
     ]
     timelines = {
@@ -209,12 +209,17 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
     for name, account, findings in _accounts(document, verdicts):
         print_account(console, name, account, findings)
     for name, trial in document.samples.trials.items():
-        print_trial(console, name, trial, _script_words(document))
+        print_trial(console, name, trial, _script_words(document), _budget(document))
 
 
 def _script_words(document: MeasurementDocument) -> str | None:
     """Returns the script and its arguments as they were typed; None if no script was run by `unstall profile`."""
     return document.typed.get(document.plan.data) if document.command == SCRIPT else None
+
+
+def _budget(document: MeasurementDocument) -> str:
+    """Returns what sets the budget of a trial, where the document was made."""
+    return ARGUMENT if document.command == CALL else OPTION
 
 
 def screens_of(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> tuple[Screen, ...]:
@@ -236,6 +241,7 @@ def screens_of(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> tu
             trials=document.samples.trials,
             name=document.plan.data,
             words=_script_words(document),
+            budget=_budget(document),
             left_out=document.left_out,
             broken=document.samples.broken,
         ),

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from unstall.profiles.report.document import REPORT, RESULTS, content_of, print_document, write
 from unstall.profiles.report.measurements import KIND, MeasurementDocument
+from unstall.profiles.report.screen import Line, print_lines
 from unstall.profiles.text import Terminal
 
 
@@ -39,8 +40,11 @@ class Shown:
 
     def print(self, console: Console | None = None, *, details: bool = False) -> None:
         """Prints the first screen; with `details` all tables and sentences."""
-        document = self._shown()
-        print_document(console or Terminal(), document, KIND, KIND.derive(document), details=details)
+        document, console = self._shown(), console or Terminal()
+        print_document(console, document, KIND, KIND.derive(document), details=details)
+        if not details:
+            text = "`.print(details=True)` prints all tables and sentences, `.save(FOLDER)` writes them as report.html."
+            print_lines(console, [Line(label="MORE", text=text)])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the content of results.json."""

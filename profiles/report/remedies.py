@@ -15,6 +15,7 @@ from unstall.profiles.remedies import (
     Gain,
     Gains,
     Trial,
+    Untried,
     as_written_s_per_image,
     beyond_trial,
     gains_of,
@@ -29,6 +30,8 @@ from unstall.profiles.statistics import geometric_interval, geometric_mean, rang
 from unstall.profiles.unit import Unit
 
 HEADINGS = ("remedy", "times", "95 %", "batches", "needs")
+# How the command and a call of `profiles.profile` set the budget.
+OPTION, ARGUMENT = "--budget ", "budget_s="
 # A need below this is none.
 _LEAST_BYTES = 500_000
 # Seconds that are worth a sentence.
@@ -152,8 +155,12 @@ def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
     )
 
 
-def tried_lines(trial: Trial, gains: Gains) -> tuple[Line, ...]:
-    """Returns what was tried apart from the chosen remedies, with its gain, and what was not tried, with the reason."""
+def tried_lines(trial: Trial, gains: Gains, budget: str = OPTION) -> tuple[Line, ...]:
+    """Returns what was tried apart from the chosen remedies, with its gain, and what was not tried, with the reason.
+
+    Args:
+      budget: what sets the budget.
+    """
     others = sorted((gain for gain in gains.all[1:] if gain is not gains.chosen), key=lambda gain: -gain.best[0])
     lines = []
     if others:
@@ -162,7 +169,7 @@ def tried_lines(trial: Trial, gains: Gains) -> tuple[Line, ...]:
         lines.append(Line(label="TRIED", text=f"{told}{why}."))
     reasons: dict[str, list[str]] = {}
     for one in trial.untried:
-        reasons.setdefault(one.reason.rstrip("."), []).append(one.name)
+        reasons.setdefault(_reason(one, budget).rstrip("."), []).append(one.name)
     for reason, names in reasons.items():
         who = "" if names == ["all"] else f"{', '.join(names)}: "
         lines.append(Line(label="NOT TRIED", text=f"{who}{reason}."))
@@ -170,6 +177,11 @@ def tried_lines(trial: Trial, gains: Gains) -> tuple[Line, ...]:
         left = f": {', '.join(trial.left)}" if trial.left else ""
         lines.append(Line(label="STOPPED", text=f"not all remedies were tried{left}."))
     return tuple(lines)
+
+
+def _reason(one: Untried, budget: str) -> str:
+    """Returns why a remedy was not tried, and the budget that would do."""
+    return one.reason if one.budget_s is None else f"{one.reason}; {budget}{one.budget_s} would do"
 
 
 def needs_text(trial: Trial, gain: Gain) -> str:
@@ -180,12 +192,13 @@ def needs_text(trial: Trial, gain: Gain) -> str:
     return ", ".join(texts)
 
 
-def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
+def trial_sentences(trial: Trial, *, script: str | None = None, budget: str = OPTION) -> list[str]:
     """Returns what follows from a trial, a line each.
 
     Args:
       trial: of remedies.
       script: whose data were tried, to say how the best is put in place of them; None where there is no script.
+      budget: what sets the budget.
     """
     gains = gains_of(trial)
     lines = []
@@ -205,7 +218,7 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
         if helped := gains.helped():
             lines.append(
                 f"{helped[0].name} is faster by its own interval, which can be chance among {len(gains.all) - 1} that "
-                f"were compared: --budget {2 * math.ceil(trial.seconds / 5) * 5} tells more."
+                f"were compared: {budget}{2 * math.ceil(trial.seconds / 5) * 5} tells more."
             )
     if chosen is not None:
         for remedy in (trial.remedy(one) for one in chosen.contender.remedies):
@@ -218,7 +231,7 @@ def trial_sentences(trial: Trial, *, script: str | None = None) -> list[str]:
         lines.append(f"{'No gain by itself' if gains.helped() else 'Tried'}: {', '.join(without)}.")
     lines += list(trial.notes)
     lines += [
-        f"not tried: {untried.name}: {untried.reason}" if untried.name != "all" else f"nothing tried: {untried.reason}"
+        f"{f'not tried: {untried.name}' if untried.name != 'all' else 'nothing tried'}: {_reason(untried, budget)}"
         for untried in trial.untried
     ]
     if chosen is not None and script is not None and not trial.applied:
@@ -272,7 +285,7 @@ def _effect(gain: Gain) -> str:
     return gain.effect
 
 
-def print_trial(console: Console, name: str, trial: Trial, script: str | None) -> None:
+def print_trial(console: Console, name: str, trial: Trial, script: str | None, budget: str = OPTION) -> None:
     """Prints the gains of the remedies for the data of a `fit` or loop, and what follows from them."""
     rows = gain_rows(trial)
     console.print()
@@ -290,7 +303,7 @@ def print_trial(console: Console, name: str, trial: Trial, script: str | None) -
         console.print(table)
     else:
         console.print(Text(f"remedies for {name}", style="bold"))
-    for line in trial_sentences(trial, script=script):
+    for line in trial_sentences(trial, script=script, budget=budget):
         console.print(Text(line), soft_wrap=line.startswith("    "))
 
 
@@ -314,5 +327,5 @@ def trial_copies(trial: Trial) -> dict[str, Any]:
             for gain in gains.all
         ],
         "loading": loading and {"ratio": loading[0], "ci95": loading[1] and list(loading[1])},
-        "untried": [{"name": one.name, "reason": one.reason} for one in trial.untried],
+        "untried": [{"name": one.name, "reason": one.reason, "budget_s": one.budget_s} for one in trial.untried],
     }

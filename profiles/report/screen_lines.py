@@ -148,7 +148,7 @@ def warning_of(results: Sequence[Result]) -> str | None:
     if not flags:
         return None
     first, *others = sorted(flags, key=lambda flag: not flag.startswith(_CHANGED))
-    more = f" (and {len(others)} more {'doubt' if len(others) == 1 else 'doubts'}: see the report)" if others else ""
+    more = f" (and {len(others)} more {'doubt' if len(others) == 1 else 'doubts'}: see report.html)" if others else ""
     text = first if first.startswith(_CHANGED) else first.partition(": ")[2]
     return f"Be careful: {text}{more}."
 

@@ -10,7 +10,14 @@ from pathlib import Path
 from unstall.commands import shell_words
 from unstall.profiles.remedies import Trial, gains_of
 from unstall.profiles.report.document import LeftOut
-from unstall.profiles.report.remedies import brought_lines, decided_line, faster_line, longer_line, tried_lines
+from unstall.profiles.report.remedies import (
+    OPTION,
+    brought_lines,
+    decided_line,
+    faster_line,
+    longer_line,
+    tried_lines,
+)
 from unstall.profiles.report.screen import Bar, Line, Picture, Screen
 from unstall.profiles.report.screen_lines import (
     SIGNS,
@@ -42,6 +49,7 @@ def script_screen(
     trials: Mapping[str, Trial],
     name: str,
     words: str | None,
+    budget: str = OPTION,
     left_out: Sequence[LeftOut] = (),
     broken: str | None = None,
 ) -> Screen:
@@ -53,6 +61,7 @@ def script_screen(
       trials: of remedies.
       name: what was run, for the heading.
       words: the script, its arguments and our options as typed, for what is to be typed next; None without a script.
+      budget: what sets the budget of a trial.
       left_out: each `fit` and loop without a result.
       broken: what ended the script before its end; see `Measurements`.
     """
@@ -89,7 +98,10 @@ def script_screen(
         verdict=tuple(lines),
         picture=_script_picture(verdicts),
         why=(*_causes(result, findings), *left_out_lines(left_out)),
-        next=(*(ended or _next_of_script(main, trials.get(subject.variant), words)), *_migration(main, words, name)),
+        next=(
+            *(ended or _next_of_script(main, trials.get(subject.variant), words, budget)),
+            *_migration(main, words, name),
+        ),
     )
 
 
@@ -136,17 +148,17 @@ def _of_fit(finding: Finding) -> bool:
     return finding.rule.startswith(("validation", "retracing", "slower")) and finding.gain is not None
 
 
-def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) -> tuple[Line, ...]:
+def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None, budget: str) -> tuple[Line, ...]:
     """Returns the remedy that helped with its code, what else was tried, and what to do next."""
     if trial is None:
-        return _what_may_help(verdict, Trial(), words)
+        return _what_may_help(verdict, Trial(), words, budget)
     if trial.applied:
-        return brought_lines(trial, verdict.result.subject.unit) or tried_lines(trial, gains_of(trial))
+        return brought_lines(trial, verdict.result.subject.unit) or tried_lines(trial, gains_of(trial), budget)
     gains = gains_of(trial)
     longer = longer_line(trial, gains, words)
-    tried = (*([] if longer is None else [longer]), *tried_lines(trial, gains))
+    tried = (*([] if longer is None else [longer]), *tried_lines(trial, gains, budget))
     if gains.chosen is None:
-        return (*tried, *_what_may_help(verdict, trial, words))
+        return (*tried, *_what_may_help(verdict, trial, words, budget))
     faster = faster_line(trial, gains.chosen)
     if words is None:
         return (faster, *tried)
@@ -156,16 +168,18 @@ def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None) ->
     return (faster, *tried, Line(label="NEXT", text=text, code=(code,)))
 
 
-def _what_may_help(verdict: Verdict, trial: Trial, words: str | None) -> tuple[Line, ...]:
+def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[Line, ...]:
     """Returns what to do where no remedy was found."""
     result = verdict.result
     if trial.stopped:
         code = f"unstall profile {words}"
         return () if words is None else (Line(label="NEXT", text="the same again, which tries them:", code=(code,)),)
     budget_s = max((one.budget_s or 0 for one in trial.untried), default=0)
-    if budget_s and words is not None:
-        code = f"unstall profile --budget {budget_s} {words}"
-        return (Line(label="NEXT", text="give the remedies that were not tried their time:", code=(code,)),)
+    if budget_s:
+        text = "give the remedies that were not tried their time:"
+        if words is None:
+            return (Line(label="NEXT", text=f"{text} {budget}{budget_s}."),)
+        return (Line(label="NEXT", text=text, code=(f"unstall profile {budget}{budget_s} {words}",)),)
     if result.attribution.bound == "compute":
         return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
     if result.attribution.bound == "uncertain" or is_short(result):

@@ -23,7 +23,7 @@ from unstall.profiles.script.loop_trial import HeldLoop
 from unstall.profiles.script.results import Ceilings, FitRecord
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.tracing import traced_here
-from unstall.profiles.stages.places import is_library
+from unstall.profiles.stages.places import is_library, named
 from unstall.profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
@@ -551,7 +551,7 @@ def _place(frame: Any) -> str | None:
         places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     file, line = next(filter(_is_of_script, places), places[0])
-    return f"{file}:{line}"
+    return f"{Path(file).with_name(named(file))}:{line}"
 
 
 def _is_of_script(place: tuple[str, int]) -> bool:

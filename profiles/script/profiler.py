@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -36,7 +35,7 @@ from unstall.profiles.script.loop_trial import HeldLoop
 from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.watch import Watch
-from unstall.profiles.stages.places import Place, users_call
+from unstall.profiles.stages.places import Place, named, users_call
 from unstall.profiles.unit import SAMPLE
 
 if TYPE_CHECKING:
@@ -540,7 +539,7 @@ def _is_re_iterable(data: Any) -> bool:
 
 
 def _place(frame: Any) -> str:
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{named(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _device() -> Device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -96,29 +97,30 @@ def _if_possible() -> contextlib.suppress:
     return contextlib.suppress(OSError, ValueError, SystemExit)
 
 
-class TrialProgress:
-    """Says before a trial of remedies how long it may take, on a terminal what it does, and how long it took.
+class Progress:
+    """Says before something that takes long what it is, on a terminal what it does, and how long it took.
 
     Args:
       console: to print to.
-      name: of the `fit` or loop whose data are tried.
-      budget_s: of the trial.
+      begins: the line before it.
+      what: what took so long, for the line after it.
+      of: how long it may take, behind the seconds of the line that changes: " of 60".
     """
 
-    def __init__(self, console: Console, name: str, budget_s: float) -> None:
+    def __init__(self, console: Console, begins: str, *, what: str, of: str = "") -> None:
         self._console = console
-        self._name = name
-        self._budget_s = budget_s
+        self._begins = begins
+        self._what = what
+        self._of = of
         self._changes = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._began_ns = 0
 
-    def __enter__(self) -> TrialProgress:
+    def __enter__(self) -> Self:
         self._began_ns = clock.now_ns()
         with _if_possible():
-            line = f"trying remedies for {self._name} on its own data and model, for up to {self._budget_s:.0f} s"
             self._console.print()
-            self._console.print(Text(f"{line} (--budget; Ctrl-C ends it; --no-trial)", style="dim"), soft_wrap=True)
+            self._console.print(Text(self._begins, style="dim"), soft_wrap=True)
             if self._changes:
                 self._live.start()
         return self
@@ -128,12 +130,30 @@ class TrialProgress:
             if self._changes:
                 self._live.stop()
             seconds = (clock.now_ns() - self._began_ns) / 1e9
-            self._console.print(Text(f"trying remedies took {seconds:.0f} s", style="dim"), soft_wrap=True)
+            self._console.print(Text(f"{self._what} took {seconds:.0f} s", style="dim"), soft_wrap=True)
 
     def say(self, what: str) -> None:
         """Says what is measured from now on. The line changes in this call only, and no thread changes it."""
         seconds = (clock.now_ns() - self._began_ns) / 1e9
         with _if_possible():
             if self._changes:
-                line = f"{seconds:.0f} of {self._budget_s:.0f} s: {what}"
+                line = f"{seconds:.0f}{self._of} s: {what}"
                 self._live.update(Text(line, style="dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+class TrialProgress(Progress):
+    """Says how far a trial of remedies is.
+
+    Args:
+      console: to print to.
+      name: of the `fit`, the loop or the data that are tried.
+      budget_s: of the trial.
+      options: what sets the budget, and what ends the trial.
+    """
+
+    def __init__(
+        self, console: Console, name: str, budget_s: float, options: str = "--budget; Ctrl-C ends it; --no-trial"
+    ) -> None:
+        limit = f"for up to {budget_s:.0f} s ({options})"
+        line = f"trying remedies for {name} on its own data and model, {limit}"
+        super().__init__(console, line, what="trying remedies", of=f" of {budget_s:.0f}")

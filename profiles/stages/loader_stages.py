@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from unstall.profiles import clock
 from unstall.profiles.stage_table import StageTable
 from unstall.profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
-from unstall.profiles.stages.places import is_library
+from unstall.profiles.stages.places import is_library, named
 from unstall.profiles.stages.progress import Note, unnoted
 from unstall.profiles.unit import images_in
 
@@ -139,7 +138,7 @@ def _item_of(dataset: Any) -> dict[str, Any]:
     code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
     if code is None or is_library(code.co_filename):
         return {"name": name, "kind": "PyTorch" if kind == "torch" else kind}
-    place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    place = f"{named(code.co_filename)}:{code.co_firstlineno}"
     return {"name": name, "kind": "the script's own", "location": place}
 
 

@@ -44,7 +44,15 @@ class Place:
     called: str = ""
 
     def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line}"
+        return f"{named(self.file)}:{self.line}"
+
+
+def named(file: str) -> str:
+    """Returns how the user knows a file of code: by its name without folders, a notebook's cell as "In[3]"."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)  # not before IPython 8
+    _, cell = name_of(file) or ("", None)
+    return cell or Path(file).name
 
 
 def is_library(file: str) -> bool:

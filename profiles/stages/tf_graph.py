@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, Literal
 from unittest import mock
 
-from unstall.profiles.stages.places import Place, place_of
+from unstall.profiles.stages.places import Place, named, place_of
 
 _CACHES = re.compile(r"_?(Cache|Snapshot)Dataset\w*")
 # Ops that draw random numbers, by the names that TensorFlow registers. The patterns also match names of later versions
@@ -304,7 +304,7 @@ def _plain_name(function: Any) -> str:
 
 
 def _place(code: CodeType) -> str:
-    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return f"{named(code.co_filename)}:{code.co_firstlineno}"
 
 
 # Transformations without work of their own. A pipeline that is built again has their inputs instead.

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from rich import console as console_module
 
 from tests.checks import details_of
 from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
@@ -115,6 +116,36 @@ def test_data_of_other_kinds_and_samples_of_several_files_are_no_images() -> Non
     assert [("img/s" in text, "samples/s" in text) for text in texts] == [(True, False), (False, True), (False, True)]
 
 
+@pytest.mark.parametrize("seen_by", ["a terminal", "a notebook", "nobody"])
+def test_it_says_how_far_it_is_where_somebody_sees_it(
+    seen_by: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if seen_by == "a terminal":
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    elif seen_by == "a notebook":
+        monkeypatch.setattr(console_module, "_is_jupyter", lambda: True)
+    photos = [a_batch() for _ in range(40)]
+    profiles.profile(photos, a_model(), device="emulated:5000", rounds=2, budget_s=0)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert ("measuring how long photos and sequential" in said.err) is (seen_by != "nobody")
+    assert ("round 2 of 2" in said.err) is (seen_by == "a terminal")
+
+
+def test_the_data_have_the_name_of_the_variable_in_the_call() -> None:
+    settings: dict[str, Any] = {"device": "emulated:5000", "rounds": 1, "budget_s": 0}
+    photos = [a_batch() for _ in range(40)]
+    found = (
+        profiles.profile(photos, a_model(), **settings),
+        profiles.profile(model=a_model(), data=photos, **settings),
+        profiles.profile(list(photos), a_model(), **settings),
+        profiles.profile(photos, a_model(), name="my photos", **settings),
+    )
+    assert [one.document.plan.data for one in found] == ["photos", "photos", "data", "my photos"]
+    text = str(found[0])
+    assert "photos: sequential" in text and ".save(FOLDER)` writes them as report.html." in " ".join(text.split())
+
+
 def test_a_sample_of_no_file_is_refused() -> None:
     with pytest.raises(ValueError, match="`files_per_sample` must be at least 1. Received: files_per_sample=0."):
         profiles.profile([], a_model(), files_per_sample=0)
@@ -138,5 +169,5 @@ def test_remedies_are_tried_and_the_data_with_them_returned(monkeypatch: pytest.
     assert served.element_spec == dataset.element_spec
     assert len(list(served.take(20))) == (10 if steps is None else 20) and steps in (None, 10)
     text = " ".join(details_of(found).split())
-    assert "remedies for data" in text and f"times as fast ({best.ci95[0]:.2f} to" in text
+    assert "remedies for dataset" in text and f"times as fast ({best.ci95[0]:.2f} to" in text
     assert "apply it:" not in text

@@ -158,6 +158,11 @@ def test_the_variable_of_the_script_is_set_in_front_of_fit(tmp_path):
     assert [edit.text for edit in workers.edits] == ["train.workers = 2", "train.max_queue_size = 10"]
 
 
+def test_the_settings_are_those_of_the_variable_where_no_fit_is_known():
+    [workers, *_] = data_of({"x": Batches()}, ["waiting"], name="rows", room=ROOM).remedies
+    assert workers.code == "rows.workers = 2\nrows.max_queue_size = 10" and workers.edits == ()
+
+
 def arrays(**arguments):
     return ArrayData({"x": IMAGES, "y": LABELS, "batch_size": 8, **arguments}, needs=("edges",))
 

@@ -19,8 +19,9 @@ from tests.builders import (
     samples_at,
     with_subject,
 )
+from tests.checks import tables_of
 from unstall.profiles.remedies import AS_WRITTEN, Untried
-from unstall.profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
+from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
 from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
 from unstall.profiles.report.screen_lines import verdict_line
 from unstall.profiles.results.verdict import judge
@@ -241,7 +242,7 @@ def test_of_several_doubts_it_is_the_change_of_the_data_that_is_named() -> None:
     slow = a_result(train=[replace(one, canary_ns=10**8) for one in rounds_of("train", 10, 10, 10, wait_ms=6)])
     subject = replace(slow.subject, doubts=("data changed during the run: cats/1.jpg (deleted)",))
     text = " ".join(shown(a_main_job(replace(slow, subject=subject))).split())
-    assert "Be careful: data changed during the run: cats/1.jpg (deleted) (and 1 more doubt: see the report)." in text
+    assert "Be careful: data changed during the run: cats/1.jpg (deleted) (and 1 more doubt: see report.html)." in text
 
 
 def test_a_script_is_told_its_remedy_with_place_code_and_what_to_type() -> None:
@@ -277,10 +278,11 @@ def test_what_was_tried_and_not_taken_is_told_with_its_gain() -> None:
         ((Untried(name="all", reason="it failed."),), "NOT TRIED it failed. "),
         (
             (
-                Untried(name="cache", reason="--budget 30 would do", budget_s=30),
+                Untried(name="cache", reason="an epoch takes 1 s", budget_s=30),
                 Untried(name="workers", reason="the same", budget_s=45),
             ),
-            "NOT TRIED cache: --budget 30 would do. NOT TRIED workers: the same. NEXT give the remedies that were not "
+            "NOT TRIED cache: an epoch takes 1 s; --budget 30 would do. "
+            "NOT TRIED workers: the same; --budget 45 would do. NEXT give the remedies that were not "
             "tried their time: unstall profile --budget 45 train.py --fast",
         ),
     ],
@@ -381,6 +383,18 @@ def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_da
     text = shown(a_script(with_subject(result, notes=(note,))), "--max-steps 9 'my folder/train.py' 3 --fast")
     assert ("unstall migrate 'my folder/train.py'\n" in text) is named
     assert "migrate" not in shown(a_script(result), "train.py")
+
+
+def test_a_call_is_told_its_own_argument_for_the_budget_and_no_command() -> None:
+    untried = (Untried(name="cache", reason="an epoch takes 1 s", budget_s=30),)
+    trial = replace(a_trial({AS_WRITTEN: samples_at(*[100.0] * 4)}), untried=untried)
+    document = a_measurement_document(a_result("train"), command=CALL, plan=Plan(rounds=3, data="train"))
+    document = replace(document, samples=replace(document.samples, trials={"train": trial}))
+    [screen] = screens_of(document, derive(document))
+    assert screen.next[0].text == "cache: an epoch takes 1 s; budget_s=30 would do."
+    assert screen.next[-1].text == "give the remedies that were not tried their time: budget_s=30."
+    assert "unstall" not in shown(document).partition("\n")[2].partition("\n")[2] and "--budget" not in shown(document)
+    assert "budget_s=30 would do" in tables_of(KIND, document) and "--budget" not in tables_of(KIND, document)
 
 
 def test_a_cell_is_no_script_that_a_command_could_name() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich import console as console_module
+from rich import jupyter
 from rich.console import Console
 
 from tests.fakes import FakeClock
-from unstall.profiles.script.progress import ReadingProgress
+from unstall.profiles.script.progress import Progress, ReadingProgress, TrialProgress
 from unstall.profiles.text import Terminal
 
 FITS = ("fit 1 (train.py:42)", "fit 2 (train.py:50)")
@@ -78,6 +80,39 @@ def test_a_reading_that_was_given_up_says_nothing_more(clock: FakeClock) -> None
     said.note(0, 8)
     said.note(1, 8)
     assert file.getvalue() == before
+
+
+def test_a_trial_says_how_far_it_is_of_its_budget_and_how_that_is_set(clock: FakeClock) -> None:
+    file = io.StringIO()
+    console = Terminal(file=file, force_terminal=True, width=120)
+    with TrialProgress(console, "train", 60, "budget_s; Ctrl-C ends it") as progress:
+        clock.sleep(7)
+        progress.say("round 2: cache")
+        clock.sleep(2)
+    text = file.getvalue()
+    assert "trying remedies for train on its own data and model, for up to 60 s (budget_s; Ctrl-C ends it)" in text
+    assert "7 of 60 s: round 2: cache" in text and "trying remedies took 9 s" in text
+
+
+def test_elsewhere_what_takes_long_has_a_line_before_it_and_one_behind_it(clock: FakeClock) -> None:
+    file = io.StringIO()
+    with Progress(Terminal(file=file), "measuring train", what="measuring") as progress:
+        clock.sleep(3)
+        progress.say("round 1 of 5")
+    assert file.getvalue() == "\nmeasuring train\nmeasuring took 3 s\n"
+
+
+def test_in_a_notebook_everything_goes_to_the_file_and_nothing_into_the_cell(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rich puts what it prints into the cell, whatever the file is, and needs ipywidgets for a line that changes."""
+    monkeypatch.setattr(console_module, "_is_jupyter", lambda: True)
+    monkeypatch.setattr(jupyter, "display", lambda *what: pytest.fail("something was put into the cell"))
+    assert Console().is_jupyter
+    file = io.StringIO()
+    with Progress(Terminal(file=file), "measuring train", what="measuring") as progress:
+        progress.say("round 1 of 5")
+    assert file.getvalue() == "\nmeasuring train\nmeasuring took 0 s\n"
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
