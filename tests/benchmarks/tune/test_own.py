@@ -223,6 +223,7 @@ def test_what_is_printed_says_what_must_not_be_done():
         "",
         "(*) 2.00 times as fast (2.00 to 2.00): b.",
         "  b (what b does; batches: identical)",
+        "    # mine.py:1",
         "    code of b",
         "a note",
         "not tried: cache: it draws",
@@ -234,7 +235,8 @@ def test_the_first_screen_has_the_gain_the_code_and_rates_whose_ratio_is_that_ga
     document = an_advice_document(a_trial(TWICE, again, untried=(Untried(name="cache", reason="it draws"),)))
     [screen] = KIND.screens(document, derive(document))
     assert [line.label for line in (*screen.verdict, *screen.why, *screen.next)] == ["FASTER", "NOT TRIED", "NEXT"]
-    assert screen.verdict[0].text.startswith("1.50x (1.50 to 1.50) with b, ") and screen.next[0].code == ("code of b",)
+    assert screen.verdict[0].text.startswith("1.50x (1.50 to 1.50) with b, ")
+    assert screen.next[0].code == ("# mine.py:1", "code of b")
     assert [bar.cells for bar in screen.picture.bars] == [("100", "1.00x"), ("150", "1.50x")]
 
 
