@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
+from rich import get_console
 
 from unstall import forks
 from unstall.profiles import provenance
@@ -149,7 +149,7 @@ def profile(
     if files_per_sample < 1:
         raise ValueError(f"`files_per_sample` must be at least 1. Received: files_per_sample={files_per_sample}.")
     console = Terminal(stderr=True)
-    is_seen = console.is_terminal or Console(stderr=True).is_jupyter
+    is_seen = console.is_terminal or get_console().is_jupyter
     variable = _variable(sys._getframe(1))
     name = name or variable or "data"
     # Workers that Keras forks here would otherwise collect the iterators that these measurements leave.

@@ -25,7 +25,7 @@ from unstall.profiles.remedies import (
 )
 from unstall.profiles.report.screen import Line
 from unstall.profiles.results.attribution import bound_of
-from unstall.profiles.results.rules import BOUND_NAMES
+from unstall.profiles.results.rules import BOUND_NAMES, OTHERS_MATTER
 from unstall.profiles.statistics import geometric_interval, geometric_mean, range_cell, range_text
 from unstall.profiles.unit import Unit
 
@@ -60,16 +60,28 @@ def decided_line(trial: Trial) -> Line | None:
 
     None where it did not, or in too few rounds for an interval.
     """
-    share, interval = loading_of(trial) or (0.0, None)
-    if interval is None:
+    bound = decided_bound(trial)
+    if bound is None:
         return None
-    low, high = interval
-    bound = bound_of(low) if bound_of(low) == bound_of(high) else "uncertain"
+    share, interval = loading_of(trial) or (0.0, None)
+    low, high = interval or (0.0, 1.0)
+    taken = [sample.others_ratio for sample in trial.in_memory if sample.others_ratio is not None]
+    others = sum(taken) / len(taken) if taken else 0.0
+    meanwhile = f", while other programs took {others:.0%} of the cores" if others >= OTHERS_MATTER else ""
     return Line(
         label=BOUND_NAMES[bound].upper(),
         text=f"{share:.0%} of an epoch is loading ({low:.0%} to {high:.0%}): measured after the script, in turns with "
-        "batches in memory, so that other programs slow both.",
+        f"batches in memory{meanwhile}.",
     )
+
+
+def decided_bound(trial: Trial) -> str | None:
+    """Returns what bounds an epoch as a trial shows it, as `Attribution.bound` says; None where it does not."""
+    _, interval = loading_of(trial) or (0.0, None)
+    if interval is None:
+        return None
+    low, high = map(bound_of, interval)
+    return low if low == high else "uncertain"
 
 
 def brought_lines(trial: Trial, unit: Unit) -> tuple[Line, ...]:

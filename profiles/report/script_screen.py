@@ -13,6 +13,7 @@ from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.remedies import (
     OPTION,
     brought_lines,
+    decided_bound,
     decided_line,
     faster_line,
     longer_line,
@@ -180,9 +181,11 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: st
         if words is None:
             return (Line(label="NEXT", text=f"{text} {budget}{budget_s}."),)
         return (Line(label="NEXT", text=text, code=(f"unstall profile {budget}{budget_s} {words}",)),)
-    if result.attribution.bound == "compute":
+    decided = decided_bound(trial)
+    bound = decided or result.attribution.bound
+    if bound == "compute":
         return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
-    if result.attribution.bound == "uncertain" or is_short(result):
+    if bound == "uncertain" or (decided is None and is_short(result)):
         quiet = any(flag.startswith(("disturbed", "drift")) for flag in result.flags)
         return (
             Line(label="NEXT", text=f"the same again {'when the machine is quiet' if quiet else 'for more epochs'}."),

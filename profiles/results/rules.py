@@ -47,7 +47,7 @@ BOUND_NAMES = {"compute": "compute-bound", "balanced": "balanced", "input": "inp
 # A loading ratio nearer to a bound than this is at the bound: more rounds would not settle on which side.
 _AT_THE_BOUND = 0.01
 # Other programs that take a smaller part of the cores are no reason to measure again.
-_OTHERS_MATTER = 0.05
+OTHERS_MATTER = 0.05
 # Flags that are named in the sentence of a verdict.
 _DOUBTS = ("disturbed", "drift", "few rounds", "not trustworthy")
 PART_NAMES = {
@@ -559,7 +559,7 @@ def why_uncertain(evidence: Evidence) -> str:
     attribution = evidence.result.attribution
     low, high = attribution.loading_range
     doubts = [doubt for doubt in _doubts(evidence) if doubt != "few rounds"]
-    if attribution.others_ratio >= _OTHERS_MATTER:
+    if attribution.others_ratio >= OTHERS_MATTER:
         doubts.append(f"other programs took {attribution.others_ratio:.0%} of the cores")
     if doubts:
         return f"{', '.join(doubts)}: measure again while nothing else runs"

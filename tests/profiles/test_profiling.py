@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from rich import console as console_module
 
 from tests.checks import details_of
 from tests.planted import IMAGES, a_batch, a_model, planted, tensorflow_only
 from unstall import profiles
+from unstall.profiles import profiling
 from unstall.profiles.measure import schedule
 from unstall.profiles.profiling import Profile
 from unstall.profiles.remedies import turns
@@ -123,7 +124,7 @@ def test_it_says_how_far_it_is_where_somebody_sees_it(
     if seen_by == "a terminal":
         monkeypatch.setenv("FORCE_COLOR", "1")
     elif seen_by == "a notebook":
-        monkeypatch.setattr(console_module, "_is_jupyter", lambda: True)
+        monkeypatch.setattr(profiling, "get_console", lambda: SimpleNamespace(is_jupyter=True))
     photos = [a_batch() for _ in range(40)]
     profiles.profile(photos, a_model(), device="emulated:5000", rounds=2, budget_s=0)
     said = capsys.readouterr()

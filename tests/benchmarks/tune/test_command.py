@@ -278,7 +278,7 @@ def test_the_screen_names_the_script_what_it_needs_and_the_lines_that_use_it(con
         plan=replace(document.plan, script="out/tuned_2.py"),
         dataset={**document.dataset, "kind": kind},
     )
-    [screen] = KIND.screens(document, derive(document), None)
+    [screen] = KIND.screens(document, derive(document))
     *first, use = screen.next
     assert [line.code[0].endswith(install) for line in first] == ([True] if install else [])
     assert use.text.startswith("out/tuned_2.py ") and use.code[0] == "from tuned_2 import fit_arguments"

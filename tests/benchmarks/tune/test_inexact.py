@@ -126,7 +126,7 @@ def test_the_file_says_what_was_passed_over_and_a_sentence_by_how_much():
     assert sentence.startswith(
         "scaled, whose pixels are off by up to 100 of 255 levels, is not surely faster than this: 1.0"
     )
-    [screen] = KIND.screens(document, derive(document), None)
+    [screen] = KIND.screens(document, derive(document))
     assert sentence in screen.verdict[0].text
     gained = searched(TIE, AGAIN["a gain"][0])
     assert KIND.copies(gained, derive(gained))["passed_over"] is None

@@ -369,11 +369,31 @@ def test_a_trial_that_was_stopped_says_which_remedies_were_not_tried_and_how_the
     trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "a": samples_at(*[101.0] * 4), "b": (), "c": ()})
     thrown_out = Untried(name="c", reason="it has random operations")
     document = a_script(UNCERTAIN, replace(trial, untried=(thrown_out,), stopped=True, ended=False))
+    document = replace(document, typed={"train.py": "train.py"})
     assert next_labels(document) == ["TRIED", "NOT TRIED", "STOPPED", "NEXT"]
     assert trial.left == ("b", "c")
     text = words(shown(document, "train.py 3"))
     assert "not all remedies were tried: b." in text and "when the machine is quiet" not in text
     assert "unstall profile train.py 3" in text
+
+
+@pytest.mark.parametrize(
+    ("free", "label", "labels"),
+    [
+        (101.0, "COMPUTE-BOUND", ["TRIED", "NEXT"]),  # look at the model
+        (200.0, "INPUT-BOUND", ["TRIED"]),  # nothing that was tried helps: a quiet machine would say the same
+    ],
+)
+def test_what_the_trial_says_of_loading_takes_the_place_of_what_the_script_leaves_open(
+    free: float, label: str, labels: list[str]
+) -> None:
+    trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "a": samples_at(*[101.0] * 4)})
+    taken = tuple(replace(sample, others_ratio=0.3) for sample in samples_at(*[free] * 4))
+    document = a_script(UNCERTAIN, replace(trial, in_memory=taken))
+    [screen] = screens_of(document, derive(document))
+    assert screen.verdict[0].label == label
+    assert "while other programs took 30% of the cores" in screen.verdict[0].text
+    assert next_labels(document) == labels
 
 
 @pytest.mark.parametrize(("wait_ms", "named"), [(6, True), (0, False)])
