@@ -259,6 +259,7 @@ class _Run:
 
     def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[Line]:
         """Returns what the remedies in place brought where the trial does not tell, and how they get into the file."""
+        from unstall.profiles.remedies import gains_of
         from unstall.profiles.report.remedies import before_and_after
         from unstall.profiles.report.screen import Line
 
@@ -266,11 +267,12 @@ class _Run:
         if applied is not None and len(applied.contenders) > 1:
             remedies = [applied.remedy(name) for name in applied.applied]
             files = [edit.place.file for remedy in remedies for edit in remedy.edits]
-            if all(remedy.edits for remedy in remedies) and set(files) <= applied.digests.keys():
-                out = shell_words(os.path.relpath(self._out))
-                code = f"unstall profile --apply={out} --write fix.diff {document.as_typed(self._script.name)}"
-                return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
-            return []
+            can_be_written = all(remedy.edits for remedy in remedies) and set(files) <= applied.digests.keys()
+            if gains_of(applied).chosen is None or not can_be_written:
+                return []
+            words = document.as_typed(self._script.name)
+            code = f"unstall profile --apply={shell_words(str(self._out))} --write fix.diff {words}"
+            return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
         lines: list[Line] = []
         for want in self._wants:
             at = [verdict.result for verdict in verdicts if f"({want.place})" in verdict.result.subject.variant]
@@ -484,9 +486,10 @@ def _refusal(arguments: argparse.Namespace, out: Path) -> str | None:
 
 def _words_again(arguments: argparse.Namespace) -> str:
     """Returns the script and its arguments as typed, with the options of ours that say what is measured of it."""
-    steps = () if arguments.max_steps is None else ("--max-steps", str(arguments.max_steps))
-    files = () if arguments.files_per_sample == 1 else ("--files-per-sample", str(arguments.files_per_sample))
-    return shell_words(*steps, *files, arguments.script, *arguments.arguments)
+    values = {"--max-steps": arguments.max_steps, "--epochs": arguments.epochs}
+    values |= {} if arguments.files_per_sample == 1 else {"--files-per-sample": arguments.files_per_sample}
+    options = (word for name, value in values.items() if value is not None for word in (name, str(value)))
+    return shell_words(*options, arguments.script, *arguments.arguments)
 
 
 def _say(line: str) -> None:
