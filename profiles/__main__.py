@@ -440,7 +440,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _misplaced(words: list[str], arguments: argparse.Namespace) -> Misplaced | None:
     """Returns the options of ours that were typed after the script; None if there are none."""
-    ours = {name: value for name, value in vars(arguments).items() if name not in ("script", "arguments")}
+    # `--epochs` is what training scripts call an option of their own, also in files that are not looked at.
+    ours = {name: value for name, value in vars(arguments).items() if name not in ("script", "arguments", "epochs")}
     takes = {f"--{name.replace('_', '-')}": not isinstance(value, bool) for name, value in ours.items()}
     before = words[: len(words) - len(arguments.arguments) - 1]
     return misplaced(before, arguments.script, arguments.arguments, takes)

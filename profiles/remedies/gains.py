@@ -174,20 +174,34 @@ def loading_of(trial: Trial) -> Times | None:
     """Returns the share of an epoch that is loading, from 0 to 1, and its 95 % interval, as the trial shows it.
 
     Training on the data as written is compared with training on batches in memory, in the same rounds: both had the
-    same machine, whatever else ran on it.
+    same machine, whatever else ran on it. What an epoch loses at its edges is what the script's own epochs lost, where
+    that is known: a part of an epoch can lose more, as where filling a shuffle buffer takes most of it.
 
     Returns:
       (share, interval; None below three rounds); None without rounds on batches in memory.
     """
     if not trial.in_memory or not trial.contenders:
         return None
-    beyond = beyond_trial(trial)
-    free = {sample.round: 1 / (sample.s_per_image + beyond.steps_s) for sample in trial.in_memory}
-    pairs = by_shared_rounds(free, _rates(trial.contenders[0].samples, trial, beyond))
+    steps_s = beyond_trial(trial).steps_s
+    free = {sample.round: 1 / (sample.s_per_image + steps_s) for sample in trial.in_memory}
+    pairs = by_shared_rounds(
+        free,
+        {
+            sample.round: 1 / (sample.s_per_image + _edges_s(sample, trial) + steps_s)
+            for sample in trial.contenders[0].samples
+        },
+    )
     if not pairs[0]:
         return None
     ratio, interval = ratio_interval(*pairs)
     return _share(ratio), None if interval is None else (_share(interval[0]), _share(interval[1]))
+
+
+def _edges_s(sample: Sample, trial: Trial) -> float:
+    """Returns the seconds per image that an epoch as written loses at its edges."""
+    if trial.script_edges_s is not None:
+        return trial.script_edges_s
+    return _whole_s_per_image(sample, trial) - sample.s_per_image
 
 
 def _share(ratio: float) -> float:
