@@ -523,6 +523,7 @@ def test_a_script_divides_one_folder_as_keras_does(name, few):
         assert sum(len(labels) for _, labels in served) == flow.samples > 0
 
 
+@pytest.mark.long
 def test_a_script_has_paths_that_hold_in_any_folder_and_the_command_of_a_copy(few, monkeypatch, tmp_path):
     monkeypatch.chdir(few.root.parent)
     raw = export(dataclasses.replace(BASE, storage="raw"), few, few.root.name)

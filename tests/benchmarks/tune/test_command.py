@@ -294,6 +294,7 @@ def test_the_screen_names_the_script_what_it_needs_and_the_lines_that_use_it(con
 NAMES = {distribution: name for name, distribution in DISTRIBUTIONS.items()}
 
 
+@pytest.mark.long
 def test_a_script_is_written_where_it_can_be_imported_and_over_no_other(photos, tmp_path, monkeypatch):
     """Into the current folder; what a script beside it imports works while another folder is the current one."""
     monkeypatch.setattr(measure, "Tuner", FoundAlready)

@@ -102,6 +102,7 @@ def ended(now, then, most=16):
     return with_lack(judge(evidence, looks(most)[-1], ASK, last=True), evidence, ASK)
 
 
+@pytest.mark.long
 def test_the_rounds_that_are_said_decide_most_checks():
     rng = np.random.default_rng(23)
     decided = []
