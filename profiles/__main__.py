@@ -215,6 +215,7 @@ class _Run:
         from unstall.profiles.report import github
         from unstall.profiles.report.document import write
         from unstall.profiles.report.measurements import KIND, screens_of
+        from unstall.profiles.report.remedies import decided_bound
         from unstall.profiles.report.screen import print_findings, print_lines, print_more
         from unstall.profiles.script.report import report_on
         from unstall.profiles.text import Terminal
@@ -251,7 +252,10 @@ class _Run:
                 print_lines(console, last.next)
         if self._wants:
             print_lines(console, self._brought(document, verdicts))
-        github.annotate_script(console, verdicts, self._arguments.script)
+        trials = document.samples.trials
+        decided = {name for name, trial in trials.items() if decided_bound(trial) == "compute"}
+        costly = [verdict for verdict in verdicts if verdict.result.subject.variant not in decided]
+        github.annotate_script(console, costly, self._arguments.script)
         github.tell(console, document, KIND, verdicts)
         print_more(console, self._out)
         if self._edit is not None:
@@ -264,7 +268,7 @@ class _Run:
         from unstall.profiles.report.screen import Line
 
         applied = next((trial for trial in document.samples.trials.values() if trial.applied), None)
-        if applied is not None and len(applied.contenders) > 1:
+        if applied is not None and len(gains_of(applied).all) > 1:
             remedies = [applied.remedy(name) for name in applied.applied]
             files = [edit.place.file for remedy in remedies for edit in remedy.edits]
             can_be_written = all(remedy.edits for remedy in remedies) and set(files) <= applied.digests.keys()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ _MARKER_ARGUMENTS = ("anchor", "at_least", "baseline", "threshold", "budget_s")
 _ANCHORS = ("decode", "copy")
 # Under this name a test's report, and JUnit's file, have what was measured.
 _PROPERTY = "images_per_sec"
-# The loss that counts, as `gate.THRESHOLD_RATIO` of a baseline, and how long the rounds may take: sixty of 1 to 1.5 s.
+# The loss that counts against a recorded baseline, and how long the rounds may take: sixty of 1 to 1.5 s.
 _THRESHOLD_RATIO, _BUDGET_S = 0.1, 90.0
 # A round may take so much longer than those before.
 _MARGIN_RATIO = 1.2
@@ -184,7 +185,7 @@ def _text_of(decision: Decision, request: pytest.FixtureRequest, demands: dict[s
     if decision.lack is not None:
         from unstall.profiles.gate.lacks import text_of
 
-        again = f"pytest --images-per-sec-overwrite {request.node.nodeid}"
+        again = f"pytest --images-per-sec-overwrite {shlex.quote(request.node.nodeid)}"
         option = _option(decision.lack, request)
         reasons.append(text_of(decision.lack, decision.pairs, unit="rounds", option=option, again=again))
     reasons += [f"note: {decision.note}"] if decision.note else []

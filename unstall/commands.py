@@ -45,7 +45,7 @@ def on_page(text: str) -> str:
 
 def shell_words(*given: str) -> str:
     """Returns words for a shell. A path in the home folder begins with "~", since that folder's name is a user's."""
-    home = f"{Path.home()}{os.sep}"
+    home = f"{os.path.expanduser('~')}{os.sep}"  # it stays "~" where nobody knows
     return " ".join(
         f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) and word != home else shlex.quote(word)
         for word in given

@@ -18,15 +18,13 @@ from unstall.profiles.gate.decision import (
     Lack,
     Look,
     combine,
-    pairs_to,
     plan,
     share_out,
 )
 from unstall.profiles.gate.evidence import Evidence, Paired, Unpaired
 from unstall.profiles.gate.verdicts import INCONCLUSIVE
+from unstall.profiles.results.rules import OTHERS_MATTER
 
-# Other programs that take a smaller part of the cores are no reason. Source: `profiles.results.rules`.
-_OTHERS_RATIO = 0.05
 # A floor is far from what is this much above it: the loss that counts against a recorded baseline.
 _FAR_RATIO = 0.1
 
@@ -71,8 +69,8 @@ def with_lack(
 
 
 def _decides(evidence: Mapping[str, Evidence], count: int, ask: Callable[[Evidence, Look], Claims]) -> bool:
-    """Says whether the last look of a comparison of `count` pairs would decide upon this evidence."""
-    look = share_out(plan(Paired.least_p, pairs_to(count))[-1], len(evidence))
+    """Says whether a look after `count` pairs would decide upon this evidence, in a comparison that may go on."""
+    look = share_out(next(look for look in plan(Paired.least_p, PAIRS) if look.pairs == count), len(evidence))
     return combine([ask(of_figure, look) for of_figure in evidence.values()]).verdict() is not None
 
 
@@ -99,6 +97,6 @@ def text_of(lack: Lack, pairs: int, *, unit: str, option: str, again: str) -> st
         text = f"a quiet machine: one measurement varies by {lack.spread:.0%}"
     else:
         return f"record it again here: {again}"
-    if lack.others_ratio is not None and lack.others_ratio >= _OTHERS_RATIO:
+    if lack.others_ratio is not None and lack.others_ratio >= OTHERS_MATTER:
         text += f"; other programs took {lack.others_ratio:.0%} of the cores"
     return f"to decide: {text}"

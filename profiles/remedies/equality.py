@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,6 +74,7 @@ class Readings:
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
         self._own_effect: Effect | None = None
+        self._as_written: list[Any] = []
 
     def compared(self, names: Sequence[str], read: Callable[[Sequence[str]], Iterable[Any]]) -> Comparison:
         """Compares the first batches with these remedies with those as written.
@@ -83,12 +85,13 @@ class Readings:
           Broken: as `compare` does.
         """
         if self._own_effect is None:
-            effect = compare(read(()), read(())).effect
+            self._as_written = copy.deepcopy(list(read(())))  # a loader may use its memory again
+            effect = compare(self._as_written, read(())).effect
             # Values that are only close in two readings are drawn anew, too.
             self._own_effect = "other draws" if effect == "close" else effect
             if self._own_effect == "other draws":
                 self.notes = (_SAME_ONLY_IN_SHAPE,)
-        comparison = compare(read(()), read(names))
+        comparison = compare(self._as_written, read(names))
         within = EFFECTS.index(comparison.effect) <= EFFECTS.index(self._own_effect)
         return Comparison(effect="identical") if within else comparison
 

@@ -268,7 +268,9 @@ class ArrayData(Data):
         return FitData(arguments={**named, "batch_size": self._batch_size, "shuffle": self._shuffles})
 
     def _by_hand(self, data: Any) -> Iterator[Any]:
-        return iter(self._dataset(self._arrays, self._samples, seed=None))
+        parts = tuple(data.arguments[name] for name in ("x", "y", "sample_weight") if name in data.arguments)
+        samples = np.asarray(keras.tree.flatten(parts)[0]).shape[0]
+        return iter(self._dataset(parts, samples, seed=None))
 
     def compared(self, names: Sequence[str]) -> Comparison:
         """Compares the batches with those of the arrays, which the remedy cuts and shuffles as Keras does."""

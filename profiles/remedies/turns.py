@@ -99,6 +99,7 @@ class Turns:
         self._epoch_s: dict[str, float] = {}
         self._contenders: dict[str, Contender] = {}
         self._dropped: list[Untried] = []
+        self._notes: list[str] = []
         self._effects: dict[str, Remedy] = {remedy.name: remedy for remedy in data.remedies}
         self._order = random.Random()
         self._numbers = itertools.count()
@@ -131,7 +132,7 @@ class Turns:
             script_s=self._script_s,
             edges_by=data.edges_by,
             epochs=self._script_epochs,
-            notes=data.notes,
+            notes=(*data.notes, *self._notes),
             seconds=self._gone_s(),
             ended=self._ended,
         )
@@ -166,7 +167,7 @@ class Turns:
                 self._enter(names)
                 self._hold_to_promise(names)
                 yield self.trial()
-        alone = [name for name in self._contenders if name != AS_WRITTEN]
+        alone = self._that_fit([name for name in self._contenders if name != AS_WRITTEN])
         if not alone:
             return
         yield from self._rounds([AS_WRITTEN, *alone], self._until(_ALONE_RATIO))
@@ -200,7 +201,7 @@ class Turns:
             batches = self._built[_IN_MEMORY] = self._data.in_memory(self._batches)
             sample = self._measure(batches, 1, "warmup", 0, max(self._budget_s - self._gone_s(), 1.0))
         except Exception as error:  # as in `_enter`
-            self._drop(_IN_MEMORY, _failure(error))
+            self._notes.append(f"Batches in memory could not be trained on: {_failure(error)}.")
             return
         self._epoch_s[_IN_MEMORY], self._epochs[_IN_MEMORY] = sample.epoch_ns / 1e9, epochs_for(sample, _WINDOW_S)
         self._in_memory = []
@@ -258,22 +259,45 @@ class Turns:
         return self._affords(names, epoch_s, warm_up_s, f"take {of_length_s:.1f} s as written")
 
     def _affords(self, names: tuple[str, ...], epoch_s: float, warm_up_s: float, takes: str) -> bool:
-        """Whether rounds with one more contender fit into the budget; notes it as not tried if not.
+        """Whether one more contender fits into the budget; notes it as not tried if not.
+
+        Its rounds have to fit, or those of the fastest of the others, with those of the data as written: where all
+        together take too long, the first epochs say whose rounds are left out.
 
         Args:
           epoch_s, warm_up_s: of the contender: an epoch, and what is left of its warm-up.
           takes: says how long its batches take.
         """
-        ratio = 1.0 if len(self._contenders) == 1 else _ALONE_RATIO
-        epochs_s = [*(self._epoch_s[name] for name in self._in_turns(self._contenders)), epoch_s]
-        windows_s = [max(one_s, _WINDOW_S) for one_s in epochs_s]
-        needed_s = (self._gone_s() + warm_up_s + _LEAST_ROUNDS * sum(windows_s)) / ratio
-        if needed_s <= self._budget_s:
+        as_written, *others = self._contenders
+        ratio = _ALONE_RATIO if others else 1.0
+        own_s = _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
+        before_s = self._gone_s() + warm_up_s
+        fastest_s = min((_LEAST_ROUNDS * max(self._epoch_s[name], _WINDOW_S) for name in others), default=0.0)
+        needed_s = before_s + self._rounds_s([as_written]) + max(own_s, fastest_s)
+        if needed_s <= ratio * self._budget_s:
             return True
-        left = (1 if self._only else len(self._effects)) + 1 - len(self._contenders)
-        for_all_s = needed_s + (left - 1) * (warm_up_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)) / ratio
-        self._drop_for_budget(names, takes, for_all_s)
+        left = (1 if self._only else len(self._effects)) - len(others)
+        for_all_s = before_s + self._rounds_s(self._contenders) + left * (warm_up_s + own_s) - warm_up_s
+        self._drop_for_budget(names, takes, for_all_s / ratio)
         return False
+
+    def _that_fit(self, names: list[str]) -> list[str]:
+        """Returns the contenders whose rounds fit into the budget: those with the fastest first epochs."""
+        fit: list[str] = []
+        as_written_s = self._s_per_batch(AS_WRITTEN)
+        for_all_s = (self._gone_s() + self._rounds_s([AS_WRITTEN, *names])) / _ALONE_RATIO
+        for name in sorted(names, key=self._s_per_batch):
+            if not fit or self._gone_s() + self._rounds_s([AS_WRITTEN, *fit, name]) <= self._until(_ALONE_RATIO):
+                fit.append(name)
+                continue
+            times = as_written_s / self._s_per_batch(name)
+            contender = self._contenders.pop(name)
+            self._drop_for_budget(contender.remedies, f"were {times:.2f} times as fast in a first epoch", for_all_s)
+        return [name for name in names if name in fit]
+
+    def _s_per_batch(self, name: str) -> float:
+        """Returns the seconds of a batch in the last first epoch of a contender."""
+        return self._epoch_s[name] / self._length(self._contenders[name].remedies)
 
     def _affords_together(self, names: tuple[str, ...], others: Sequence[str]) -> bool:
         """Whether rounds of remedies together, along with others, fit into what is left of the budget."""
@@ -285,7 +309,7 @@ class Turns:
         self._drop_for_budget(names, f"take {epoch_s:.1f} s with one of them", needed_s / _CHOSEN_RATIO)
         return False
 
-    def _rounds_s(self, names: Sequence[str]) -> float:
+    def _rounds_s(self, names: Iterable[str]) -> float:
         """Returns how long the fewest rounds of these contenders take, in seconds."""
         return _LEAST_ROUNDS * sum(max(self._epoch_s[name], _WINDOW_S) for name in self._in_turns(names))
 
@@ -403,10 +427,11 @@ class Turns:
                 except Exception as error:  # as in `_enter`
                     if name == AS_WRITTEN:
                         raise Failed(f"the data as written failed: {_failure(error)}") from error
-                    self._drop(name, _failure(error))
                     if name == _IN_MEMORY:
+                        self._notes.append(f"Batches in memory were trained on no more: {_failure(error)}.")
                         self._in_memory = None
                         continue
+                    self._drop(name, _failure(error))
                     self._contenders.pop(name)
                     names = [other for other in names if other != name]
                     continue

@@ -20,7 +20,7 @@ from unstall.profiles.report.files import to_json, write_atomically
 from unstall.profiles.report.html import with_answer
 from unstall.profiles.report.screen import Screen, print_screen
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # The two files of a run, in its folder.
 RESULTS, REPORT = "results.json", "report.html"

@@ -87,7 +87,7 @@ def decided_bound(trial: Trial) -> str | None:
 def brought_lines(trial: Trial, unit: Unit) -> tuple[Line, ...]:
     """Returns what the remedies brought that the script ran with: the rates before and after, and their ratio.
 
-    None where they were not measured in turns with the data as written.
+    Empty where they were not measured in turns with the data as written.
     """
     gains = gains_of(trial).all
     if len(gains) < 2:
@@ -214,6 +214,8 @@ def trial_sentences(trial: Trial, *, script: str | None = None, budget: str = OP
     """
     gains = gains_of(trial)
     lines = []
+    if (decided := decided_line(trial)) is not None:
+        lines.append(f"{decided.label.lower()}: {decided.text}")
     if trial.contenders and (scope := _scope(trial)):
         lines.append(scope)
     chosen = gains.chosen

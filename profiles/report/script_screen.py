@@ -82,6 +82,7 @@ def script_screen(
     )
     trial = trials.get(subject.variant, Trial())
     decided = decided_line(trial)
+    bound = decided_bound(trial) or result.attribution.bound
     lines = [first_batch_line(result) or decided or verdict_line(main, "")]
     if decided is None and result.model_images_per_sec is not None and not is_short(result):
         lines.append(
@@ -98,10 +99,10 @@ def script_screen(
         warning=warning_of([result]),
         verdict=tuple(lines),
         picture=_script_picture(verdicts),
-        why=(*_causes(result, findings), *left_out_lines(left_out)),
+        why=(*_causes(result, findings, bound), *left_out_lines(left_out)),
         next=(
             *(ended or _next_of_script(main, trials.get(subject.variant), words, budget)),
-            *_migration(main, words, name),
+            *_migration(main, words, name, bound),
         ),
     )
 
@@ -129,11 +130,11 @@ def _script_picture(verdicts: Sequence[Verdict]) -> Picture:
     )
 
 
-def _causes(result: Result, findings: Sequence[Finding]) -> tuple[Line, ...]:
+def _causes(result: Result, findings: Sequence[Finding], bound: str) -> tuple[Line, ...]:
     """Returns why loading costs what it costs, and faults of their own."""
     lines = []
     shares = by_sign(result.attribution.shares, result)
-    costly = result.attribution.bound != "compute"
+    costly = bound != "compute"
     edges = next((finding for finding in findings if finding.rule == "epoch edges"), None)
     if costly and edges is not None and shares["-"] > max(shares["="], shares["+"]):
         lines.append(Line(label="WHY", text=f"{edges.text}."))
@@ -197,9 +198,9 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: st
     return (Line(label="NEXT", text=text),)
 
 
-def _migration(verdict: Verdict, words: str | None, name: str) -> tuple[Line, ...]:
+def _migration(verdict: Verdict, words: str | None, name: str, bound: str) -> tuple[Line, ...]:
     """Returns the command that writes an `ImageDataGenerator` as tf.data, where such a one feeds what loading slows."""
-    if words is None or _GENERATOR not in verdict.result.subject.notes or verdict.result.attribution.bound == "compute":
+    if words is None or _GENERATOR not in verdict.result.subject.notes or bound == "compute":
         return ()
     script = next((word for word in shlex.split(words) if Path(word).name == name), name)
     command = f"unstall migrate {shell_words(os.path.expanduser(script))}"

@@ -21,8 +21,6 @@ from unstall.profiles.stages.places import Place, note_as
 
 # The attribute of data that holds what takes their place.
 _HELD = "_unstall_made"
-# And that of what takes their place, which holds the data: remedies are tried on these.
-_GIVEN = "_unstall_given"
 # How many calls at once a stage that waits takes for each core, where its waiting was not measured.
 _CALLS_PER_CORE = 4
 
@@ -150,12 +148,16 @@ class Applied:
         self._wanted = wanted
         # By what was given, which holds it: an entry is there as long as these data are.
         self._made: weakref.WeakValueDictionary[Hashable, _Made] = weakref.WeakValueDictionary()
+        # By the `id` of what took the place of a loop's data: references to both.
+        self._given: dict[int, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
         self.done: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
     def as_given(self, data: Any) -> Any:
-        """Returns the data that the script gave, of what stands in for them; of other data, the same."""
-        return vars(data).get(_GIVEN, data) if hasattr(data, "__dict__") else data
+        """Returns the data that the script gave, of what took their place; of other data, the same."""
+        reference = self._given.get(id(data))
+        made, given = (None, None) if reference is None else (reference[0](), reference[1]())
+        return given if made is data and given is not None else data
 
     def only(self, name: str) -> tuple[str, ...]:
         """Returns the remedies in place at a `fit` or loop, by its name in the report."""
@@ -237,7 +239,7 @@ class Applied:
                 pool = _pool_calls(names, calls)
                 new = _whole(names, lambda only: loop_data(loader, NEEDS, pool_calls=pool, only=only))
             note_as(new, loader)
-            vars(new)[_GIVEN] = loader
+            self._given[id(new)] = weakref.ref(new), weakref.ref(loader)
         except Exception as error:  # as in `_new_for_fit`
             self.failed[place] = str(error)
             return None

@@ -24,12 +24,17 @@ def ctrl_c_comes_through() -> Iterator[None]:
 
     def again(dropped: Any) -> None:
         if isinstance(dropped.exc_value, KeyboardInterrupt):
-            threading.Timer(_AGAIN_S, send_again).start()
+            timers.append(threading.Timer(_AGAIN_S, send_again))
+            timers[-1].start()
         else:
             before(dropped)
 
+    timers: list[threading.Timer] = []
     before, sys.unraisablehook = sys.unraisablehook, again
     try:
         yield
     finally:
         sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()
+            timer.join()

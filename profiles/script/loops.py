@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import weakref
@@ -152,7 +153,7 @@ class Loops:
                 took_ns=loop.took_ns,
                 # How many a loop would have made that was left after so many steps is nowhere to be seen.
                 epochs=None if self._max_steps is not None and self._steps >= self._max_steps else loop.begun,
-                loader=loop.loader if self._applies is None else self._applies.as_given(loop.loader),
+                loader=loop.given,
                 record=loop.record(name),
                 threads=loop.step_threads,
                 work=loop.work,
@@ -192,13 +193,14 @@ class Loops:
                 if other.place == place and other.runs:
                     other.overtaken_by(watched)
             self._running.add(watched)
-            loop.note(data, held=self._tries and source.tries)
+            given = data if self._applies is None else self._applies.as_given(data)
+            loop.note(data, given, held=self._tries and source.tries)
             # A script may make other data for each of a thousand loops: only those that run and the longest are held.
             kept = {running.loop for running in self._running} | {
                 max(self._loops.values(), key=lambda one: one.took_ns)
             }
             for ended in set(self._loops.values()) - kept:
-                ended.loader = ended.work = None
+                ended.loader = ended.given = ended.work = None
         return watched
 
     def _step_here(self) -> Pass | None:
@@ -238,6 +240,7 @@ class _Loop:
       left, ended: whether a pass was left before the end of its data, as by `break`; whether one came to their end.
       unit: what the batches hold; None before the first.
       data: returns the data of the first pass; None if the script has let them go.
+      given: what the script gave of `loader`, where a remedy took its place; else the same.
       loader: of the last pass, where remedies are to be tried; None where another loop took longer, and none runs.
       last: the data of the last pass.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
@@ -253,6 +256,7 @@ class _Loop:
         self.mixed = self.left = self.ended = False
         self.unit: Unit | None = None
         self.loader: Any = None
+        self.given: Any = None
         self.work: Work | None = None
         self.behind = False
         workers = source.workers_of(data)
@@ -273,10 +277,10 @@ class _Loop:
         """How long the epochs that are kept took."""
         return sum(epoch.outer_ns for epoch in self.epochs)
 
-    def note(self, data: Any, *, held: bool) -> None:
-        """Notes the data of another pass, and keeps them if they are to be held."""
+    def note(self, data: Any, given: Any, *, held: bool) -> None:
+        """Notes the data of another pass, and keeps them, and what the script gave, if they are to be held."""
         self.last.note(data)
-        self.loader = data if held else None
+        self.loader, self.given = (data, given) if held else (None, None)
 
     def held_data(self) -> Any:
         """Returns the data of the last pass where they are held, else those of the first if the script has them."""
@@ -364,9 +368,11 @@ class Pass:
         self._thread = threading.get_ident()
         # The pass in whose step this one began, and which step that is.
         self._outer = None if outer is None else (weakref.ref(outer), outer.came_ns)
-        self._began_ns = clock.now_ns()
-        # How long the passes took that began and ended in the step of this one that is made now.
-        self._apart_ns = 0
+        self._began = clock.now_ns(), clock.own_cpu_ns()
+        # How long the passes took that began and ended in the step of this one that is made now: their time, and CPU
+        # time; and until when, since several may run at once.
+        self._apart = [0, 0]
+        self._apart_until = (0, 0)
         if outer is not None:
             outer.drop_notes()
         self._drawn: tuple[int, int, int | None] | None = None
@@ -415,7 +421,10 @@ class Pass:
             return
         outer, came_ns = self._outer[0](), self._outer[1]
         if outer is not None and outer.came_ns == came_ns:
-            outer._apart_ns += clock.now_ns() - self._began_ns
+            now = clock.now_ns(), clock.own_cpu_ns()
+            for at, (began, until) in enumerate(zip(self._began, outer._apart_until, strict=True)):
+                outer._apart[at] += now[at] - max(began, until)
+            outer._apart_until = now
 
     def draw(self, fetch: Callable[[], Any]) -> Any:
         """Fetches the next batch for the script, and ends the step before."""
@@ -513,9 +522,10 @@ class Pass:
             return False
         (asked_ns, came_ns, images), self._drawn = self._drawn, None
         self._end_notes()
-        loop.note_step(now_ns - came_ns, clock.own_cpu_ns() - self._step_cpu_ns)
+        (apart_ns, apart_cpu_ns), self._apart = self._apart, [0, 0]
+        apart_ns = min(apart_ns, now_ns - came_ns)
+        loop.note_step(now_ns - came_ns - apart_ns, clock.own_cpu_ns() - self._step_cpu_ns - apart_cpu_ns)
         traced, self._traces = self._traces, False
-        apart_ns, self._apart_ns = self._apart_ns, 0
         if not self._tally.steps and not self._pending:
             self._completion = loop.source.completion()
             loop.behind = self._completion is not None
@@ -551,7 +561,7 @@ def _place(frame: Any) -> str | None:
         places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     file, line = next(filter(_is_of_script, places), places[0])
-    return f"{Path(file).with_name(named(file))}:{line}"
+    return f"{os.path.join(os.path.dirname(file), named(file))}:{line}"
 
 
 def _is_of_script(place: tuple[str, int]) -> bool:

@@ -388,7 +388,7 @@ class Profiler:
         """Keeps what a `fit` was given, and its model, if it took longest of those that have ended by themselves."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
-            epochs = (0 if fit.account is None else fit.account.epochs) + self._left_out_epochs(given, watch)
+            epochs = self._epochs_of(fit, given, watch)
             anew = any(caller.last.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
             if self.held is not None and took_ns < self.held.took_ns:
                 return
@@ -417,16 +417,19 @@ class Profiler:
                     lengths=lengths,
                 )
 
-    def _left_out_epochs(self, given: Mapping[str, Any], watch: Watch) -> int:
-        """Returns how many epochs a `fit` has left out because the steps that were asked for had been made."""
+    def _epochs_of(self, fit: FitRecord, given: Mapping[str, Any], watch: Watch) -> int | None:
+        """Returns for how many epochs a `fit` trains; None where `--max-steps` left it in one of several calls."""
+        epochs = watch.epochs if fit.account is None else fit.account.epochs
         if self._max_steps is None or self._steps < self._max_steps:
-            return 0
-        asked = given.get("epochs", 1) - given.get("initial_epoch", 0)
-        return max(int(asked) - watch.epochs, 0)
+            return epochs
+        asked = int(given.get("epochs", 1) - given.get("initial_epoch", 0))
+        return max(asked, watch.epochs) if epochs == watch.epochs else None
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
         if not self._ceilings:
-            return Ceilings(samples=(), reason="--no-ceilings")
+            return Ceilings(
+                samples=(), reason="--no-ceilings" if self._applies is None else "not measured with --apply"
+            )
         if interrupted:
             return Ceilings(samples=(), reason="fit was interrupted")
         if self._thread_state.depth > 1:

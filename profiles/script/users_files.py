@@ -47,10 +47,14 @@ class UsersFiles:
         return trial.with_names(names.__getitem__, digests)
 
     def _name(self, file: str) -> str:
-        """Returns "parts/data.py" of a file in the folder of the script; of a file elsewhere its name alone."""
+        """Returns "parts/data.py" of a file in the folder of the script; ".../data.py" of a file elsewhere."""
         if Path(file) == self._script:
             return self._script.name
-        return os.path.relpath(Path(file).resolve(), self._folders[0]) if self._is_users(file) else Path(file).name
+        return (
+            os.path.relpath(Path(file).resolve(), self._folders[0])
+            if self._is_users(file)
+            else f".../{Path(file).name}"
+        )
 
     def _is_users(self, file: str) -> bool:
         return not is_library(file) and any(Path(file).resolve().is_relative_to(folder) for folder in self._folders)

@@ -79,7 +79,7 @@ def test_batches_may_be_dictionaries_texts_and_lack_labels():
     ],
 )
 def test_what_two_readings_differ_by_anyway_is_no_effect(again, changed, expected, noted):
-    read = iter([IMAGES, again, IMAGES, changed])
+    read = iter([IMAGES, again, changed])
     readings = Readings()
     assert readings.compared(("a",), lambda names: batches(next(read), np.zeros(6))).effect == expected
     assert bool(readings.notes) is noted

@@ -268,6 +268,21 @@ def test_what_the_budget_does_not_allow_is_not_tried_and_the_budget_that_does_is
     assert reasons(again) == {}
 
 
+def test_where_the_budget_does_not_suffice_for_all_the_fastest_first_epochs_are_measured_in_rounds(
+    fake: FakeClock,
+) -> None:
+    """A batch takes 150 ms as written; of four remedies the last makes it twenty times as fast."""
+    data = FakeData({AS_WRITTEN: 150, "a": 150, "b": 148, "c": 75, "d": 7.5, "c + d": 5})
+    trial = last_of(Turns(data, FakeTraining(data, fake), budget_s=40))
+    chosen = gains_of(trial).chosen
+    assert chosen is not None and chosen.name == "c + d" and trial.seconds <= 40
+    assert reasons(trial).keys() == {"a"}
+    assert reasons(trial)["a"] == "12 batches were 1.00 times as fast in a first epoch"
+    named = {one.name: one.budget_s for one in trial.untried}
+    data = FakeData(data.ms)
+    assert not reasons(last_of(Turns(data, FakeTraining(data, fake), budget_s=max(named.values()))))
+
+
 def test_a_remedy_that_breaks_its_claim_is_thrown_out_and_the_others_stay(fake: FakeClock) -> None:
     effects = {"a": "other draws", "b": Broken("it gives 3 batches in the place of 4: it is thrown out")}
     data = FakeData({AS_WRITTEN: 20, "a": 1, "b": 1, "c": 10}, effects=effects)

@@ -110,6 +110,17 @@ SCRIPTS = {
         """,
         (),
     ),
+    "two in an evaluation in a step": (
+        """
+        for epoch in range(3):
+            for step, (images, labels) in enumerate(train):
+                if step % 3 == 1:
+                    for first, second in zip(test, DataLoader(Slow(), batch_size=20)):
+                        pass
+                time.sleep(0.02)
+        """,
+        (),
+    ),
     "an iterator in the place of another": (
         """
         for epoch in range(3):
@@ -276,6 +287,13 @@ def test_a_loop_inside_a_step_is_a_loop_of_its_own(ran):
     train, test = shown.results["results"]
     assert train["loading_ratio"] == pytest.approx(18 / 38, rel=1e-4)
     assert test["loading_ratio"] == pytest.approx(60 / 61, rel=1e-4)
+    assert train["epoch_images_per_sec"] == pytest.approx(6 / 0.038, rel=1e-4)
+
+
+@pytest.mark.long
+def test_loops_that_run_at_once_inside_a_step_are_left_out_of_it_once(ran):
+    train = ran["two in an evaluation in a step"].results["results"][0]
+    assert train["loading_ratio"] == pytest.approx(18 / 38, rel=1e-4)
     assert train["epoch_images_per_sec"] == pytest.approx(6 / 0.038, rel=1e-4)
 
 
