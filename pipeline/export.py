@@ -134,7 +134,7 @@ def _values(config: PipelineConfig, source: ImageSource) -> dict[str, Any]:
 
 
 def packages_of(config: PipelineConfig, *, files: bool = True) -> tuple[str, ...]:
-    """Returns the packages beside TensorFlow that a pipeline's script imports, by the names under which it does.
+    """Returns the packages besides TensorFlow that a pipeline's script imports, by the names under which it does.
 
     Args:
       files: whether the source is files of images, not a prepared copy.
@@ -147,7 +147,7 @@ def packages_of(config: PipelineConfig, *, files: bool = True) -> tuple[str, ...
 
 
 def install_command(packages: Sequence[str]) -> str:
-    """Returns the command that installs what a script needs beside TensorFlow; "" if that is nothing."""
+    """Returns the command that installs what a script needs besides TensorFlow; "" if that is nothing."""
     return f"pip install {' '.join(DISTRIBUTIONS[package] for package in packages)}" if packages else ""
 
 

@@ -189,11 +189,11 @@ def _next(document: SearchDocument, chosen: Result) -> tuple[Line, ...]:
     """Returns how the chosen pipeline gets into a training: what to install first, and the lines that use it."""
     script = document.plan.script
     lines = f"from {Path(script).stem} import fit_arguments", "model.fit(**fit_arguments(), epochs=5)"
-    use = Line(label="NEXT", text=f"{script} gives these batches to a script beside it:", code=lines)
+    use = Line(label="NEXT", text=f"{script} gives these batches to a script next to it:", code=lines)
     install = install_command(_packages(document, chosen))
     if not install:
         return (use,)
-    return Line(label="NEXT", text=f"what {script} needs beside TensorFlow:", code=(install,)), use
+    return Line(label="NEXT", text=f"what {script} needs besides TensorFlow:", code=(install,)), use
 
 
 def _packages(document: SearchDocument, chosen: Result) -> tuple[str, ...]:

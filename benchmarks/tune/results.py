@@ -328,7 +328,7 @@ def _may_equal(result: Result, fastest: Result) -> bool:
 def has_place(subject: Subject, shortlist: Sequence[Subject], places: int) -> bool:
     """Whether a subject goes onto a shortlist, of which a place is kept for an exact one, and for one without packages.
 
-    What is not exact, or needs a package beside TensorFlow, must be faster than one that is, and needs none.
+    What is not exact, or needs a package besides TensorFlow, must be faster than one that is, and needs none.
 
     Args:
       subject: the fastest, by prediction, that is not on the list.

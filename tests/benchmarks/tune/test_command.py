@@ -296,7 +296,7 @@ NAMES = {distribution: name for name, distribution in DISTRIBUTIONS.items()}
 
 @pytest.mark.long
 def test_a_script_is_written_where_it_can_be_imported_and_over_no_other(photos, tmp_path, monkeypatch):
-    """Into the current folder; what a script beside it imports works while another folder is the current one."""
+    """Into the current folder; what a script next to it imports works while another folder is the current one."""
     monkeypatch.setattr(measure, "Tuner", FoundAlready)
     monkeypatch.setattr(FoundAlready, "config", BASE)
     shutil.copytree(photos, tmp_path / "project" / "photos")
