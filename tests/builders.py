@@ -622,7 +622,9 @@ def a_gate_check_document(rate: float = 1000.0, *, processes: int = 6, **changes
     asked = {"name": "mine", "subject": "tf-data", "measure": "loader", "data": "photos", "threshold": 0.1}
     return _document_of(
         "gate check",
-        AskedCheck(**asked, baseline=baseline, most_processes=MOST_PROCESSES),
+        AskedCheck(
+            **asked, baseline=baseline, most_processes=MOST_PROCESSES, again="unstall gate record mine --overwrite"
+        ),
         GateCheckSamples(processes=tuple(a_process(rate, number, anchors=anchors) for number in range(processes))),
         **({"provenance": gate_provenance(), "dataset": dataset} | changes),
     )

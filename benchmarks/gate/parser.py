@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import DATA, MODEL, add_result_options
+from unstall.commands import shell_words
 from unstall.parser import ArgumentParser
 from unstall.pipeline.commands import add_skip_list_option
 
@@ -17,6 +18,15 @@ _MOST = (10, 16, 24, 38, 60, 96)
 _MOST_PAIRS, _MOST_PROCESSES = 24, 60
 _EPILOG = """Exit codes: 0 same or improved, 1 regression, 2 bad input,
 3 could not measure or not comparable, 4 too noisy."""
+
+
+def record_again(arguments: argparse.Namespace) -> str:
+    """Returns the command that records the baseline of a check again, with the options that the check was given."""
+    usual = vars(parser().parse_args(["record", arguments.name]))
+    shared = vars(arguments).keys() & usual.keys() - {"verb", "name", "out"}
+    given = {name: value for name, value in vars(arguments).items() if name in shared and value != usual[name]}
+    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return f"unstall gate record {shell_words(arguments.name, '--overwrite', *options)}"
 
 
 def parser() -> argparse.ArgumentParser:

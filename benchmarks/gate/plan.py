@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unstall.benchmarks.gate.parser import SUBJECT
+from unstall.benchmarks.gate.parser import SUBJECT, record_again
 from unstall.benchmarks.gate.processes import Setting, Subject
 from unstall.benchmarks.gate.worktrees import check_folder, commit_of, folder_within, holds_unstall
 from unstall.benchmarks.lab.options import (
@@ -107,6 +107,7 @@ class AskedCheck:
       threshold: the smallest loss of images/sec that counts, as a fraction.
       baseline: what was recorded.
       most_processes: after how many the check ends undecided.
+      again: the command that records the baseline again.
     """
 
     name: str
@@ -116,6 +117,7 @@ class AskedCheck:
     threshold: float
     baseline: Baseline
     most_processes: int
+    again: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +259,7 @@ def _check(arguments: argparse.Namespace, out: Path) -> CheckPlan:
         threshold=arguments.threshold,
         baseline=baseline,
         most_processes=arguments.most_processes,
+        again=record_again(arguments),
     )
     return CheckPlan(asked=asked, subject=subject, setting=setting, out=out)
 

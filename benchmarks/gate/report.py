@@ -308,7 +308,7 @@ def check_answer(result: CheckResult) -> Answer:
             decision,
             "processes",
             "the same again with --most-processes {}",
-            f"unstall gate record {result.check.asked.name} --overwrite, with the other options as they were",
+            result.check.asked.again,
         ),
     )
 

@@ -352,8 +352,8 @@ def _limit(chosen: Result, document: SearchDocument, results: Results) -> str:
     if chosen.of_prediction < _PREDICTED_RATIO:
         return (
             f"Inside an epoch it reaches {chosen.of_prediction:.0%} of the {prediction.images_per_sec:,.0f} img/s "
-            f"predicted; what sets its rate is measured by: unstall pipeline --data FOLDER --config {TOML}. It takes "
-            f"{megabytes} of memory.{of_ready}"
+            f"predicted; `unstall pipeline` on these images, with {TOML} as its --config, measures what sets its rate. "
+            f"It takes {megabytes} of memory.{of_ready}"
         )
     limit = limits.get(prediction.limit, f"the stage {prediction.limit}")
     return f"By the prediction its rate is set by {limit}; it takes {megabytes} of memory.{of_ready}"

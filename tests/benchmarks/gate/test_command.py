@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import random
+import shlex
 import shutil
 import subprocess
 
@@ -14,6 +15,7 @@ import pytest
 from unstall.benchmarks.gate import __main__ as gate
 from unstall.benchmarks.gate import measure as gate_measure
 from unstall.benchmarks.gate import plan
+from unstall.benchmarks.gate.parser import parser, record_again
 from unstall.benchmarks.gate.processes import MeasureError
 from unstall.benchmarks.gate.samples import Process
 from unstall.benchmarks.lab.show import show
@@ -387,3 +389,25 @@ def test_arrays_have_their_bytes_as_content():
 
     source = from_arrays(np.zeros((4, 2, 2, 3), np.uint8), np.array([0, 1, 0, 1]))
     assert content_fingerprint(source) == source.fingerprint
+
+
+def test_the_command_that_records_again_has_the_options_of_the_check():
+    words = [
+        "check",
+        "mine",
+        "--subject",
+        "my.mod:epoch",
+        "--data",
+        "my photos",
+        "--threshold",
+        "0.2",
+        "--timeout",
+        "9",
+    ]
+    arguments = parser().parse_args(words)
+    again = record_again(arguments)
+    assert again.startswith("unstall gate record mine --overwrite ") and "--threshold" not in again
+    recorded = parser().parse_args(shlex.split(again)[2:])
+    assert (recorded.verb, recorded.name, recorded.overwrite) == ("record", "mine", True)
+    for name in ("subject", "data", "timeout", "baselines", "measure"):
+        assert getattr(recorded, name) == getattr(arguments, name)

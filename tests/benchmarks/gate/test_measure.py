@@ -208,7 +208,7 @@ def recorded(measure):
 def checked(baseline, machine, process_of=None, **changes):
     defaults = {**BENCHMARK, "most_processes": MOST_PROCESSES}
     asked = {name: changes.pop(name, default) for name, default in defaults.items()}
-    asked = AskedCheck(name="loader", data="photos", threshold=0.1, baseline=baseline, **asked)
+    asked = AskedCheck(name="loader", data="photos", threshold=0.1, baseline=baseline, again="gate record", **asked)
     return run_check(Check(asked=asked, **(WHERE | changes)), process_of or (lambda inspect: machine(B, inspect)))
 
 
