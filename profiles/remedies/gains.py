@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from unstall.profiles.remedies.remedy import EFFECTS, TUNER, Effect
 from unstall.profiles.remedies.trial import Contender, Trial
 from unstall.profiles.samples import Sample
-from unstall.profiles.statistics import Interval, by_shared_rounds, geometric_mean, ratio_interval, significantly_above
+from unstall.profiles.statistics import (
+    Interval,
+    by_shared_rounds,
+    geometric_mean,
+    median,
+    ratio_interval,
+    significantly_above,
+)
 
 # How many times as fast, and its 95 % interval.
 Times = tuple[float, Interval | None]
@@ -256,7 +263,9 @@ def _first_ratio(contender: Contender, trial: Trial, beyond: Beyond, as_written:
     warms_up = any(trial.remedy(name).warms_up for name in contender.remedies)
     if not warms_up or contender.first is None:
         return None
-    return _whole_s_per_image(contender.first, trial, beyond) * as_written
+    # A single epoch may have been disturbed.
+    firsts = [_whole_s_per_image(sample, trial, beyond) for sample in (contender.first, *contender.firsts)]
+    return median(firsts) * as_written
 
 
 def _rates(samples: Sequence[Sample], trial: Trial, beyond: Beyond) -> dict[int, float]:

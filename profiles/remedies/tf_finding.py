@@ -355,7 +355,9 @@ class Finder:
         cores = self.calls
         waits_ratio = max((self._costs[at].waits_ratio for at in found if at in self._costs), default=0.0)
         least = cores / max(1 - waits_ratio, 0.01)
-        calls = self.found.pool_calls = self._given_calls or min(_MOST_CALLS, max(2 * cores, math.ceil(least)))
+        # A power of two: what a stage waits is measured for a moment, and another moment must come to the same.
+        wanted = 2 ** math.ceil(math.log2(max(2 * cores, least)))
+        calls = self.found.pool_calls = self._given_calls or min(_MOST_CALLS, wanted)
         code, option = f"num_parallel_calls={calls}", f"threading.private_threadpool_size = {calls}"
         return self._remedy(
             "pool",

@@ -20,6 +20,7 @@ class Contender:
       name: of its remedies, joined by " + "; `AS_WRITTEN` for none.
       remedies: names of its remedies.
       first: its first epoch, in which a cache fills; None where it was not measured.
+      firsts: further first epochs, each of data that were built again; empty where there are none.
       samples: of the rounds before the choice.
       again: of rounds after the choice; empty where it was not measured again.
       difference: the largest difference of a value to the data as written, where the claim is "close".
@@ -30,6 +31,7 @@ class Contender:
     name: str
     remedies: tuple[str, ...]
     first: Sample | None = None
+    firsts: tuple[Sample, ...] = ()
     samples: tuple[Sample, ...] = ()
     again: tuple[Sample, ...] = ()
     difference: float | None = None

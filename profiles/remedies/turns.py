@@ -24,6 +24,8 @@ from unstall.profiles.text import error_text
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 8
 # Rounds in which the chosen contender is measured again beside the data as written.
 _ROUNDS_AGAIN = 5
+# Further first epochs of the chosen contender, where that one fills a cache.
+_FIRSTS_AGAIN = 2
 # The part of the budget that the remedies by themselves may take; the rest is for those that help, together and again.
 _ALONE_RATIO = 0.6
 # The part of the budget after which the best is chosen; the rest is for measuring it again.
@@ -193,7 +195,31 @@ class Turns:
             return
         # The fastest of several owes its place to noise as well, so that the rounds that chose it overestimate it.
         self._chosen_first = chosen.name
+        self._fill_again(chosen.name)
         yield from self._rounds([AS_WRITTEN, chosen.name], self._until(1.0), again=True)
+
+    def _fill_again(self, name: str) -> None:
+        """Measures further first epochs of a contender whose first one fills a cache in memory, within the budget."""
+        contender = self._contenders[name]
+        remedies = [self._effects[one] for one in contender.remedies]
+        if (
+            contender.first is None
+            or not any(one.warms_up for one in remedies)
+            or any(one.disk_bytes for one in remedies)
+        ):
+            return
+        for number in range(1, 1 + _FIRSTS_AGAIN):
+            needed_s = contender.first.epoch_ns / 1e9 + self._rounds_s([AS_WRITTEN, name])
+            if self._gone_s() + needed_s > self._budget_s:
+                return
+            self._say(f"{name}: another first epoch")
+            try:
+                built = self._data.built(contender.remedies, self._length(contender.remedies))
+                first = self._measure(built, 1, "warmup", number, self._budget_s)
+            except Exception as error:  # as in `_enter`
+                self._notes.append(f"{name} could not be built again: {_failure(error)}.")
+                return
+            contender = self._contenders[name] = replace(contender, firsts=(*contender.firsts, first))
 
     def _enter_in_memory(self) -> None:
         """Warms up training on batches in memory, whose rounds are those of the data as written."""

@@ -283,6 +283,26 @@ def test_where_the_budget_does_not_suffice_for_all_the_fastest_first_epochs_are_
     assert not reasons(last_of(Turns(data, FakeTraining(data, fake), budget_s=max(named.values()))))
 
 
+def test_a_first_epoch_that_was_disturbed_makes_no_promise(fake: FakeClock) -> None:
+    """The first epoch of the cache takes as long as one as written, and three times as long when first measured."""
+    data = FakeData({AS_WRITTEN: 20, "a": 2})
+    data.remedies = [replace(one, warms_up=True) for one in data.remedies]
+    training, times, filled = FakeTraining(data, fake), iter((3, 1, 1)), [0]
+
+    def measure(built: tuple[str, int], epochs: int, window: str, round_: int, limit_s: float) -> Sample:
+        builds = data.built_names.count(("a",))
+        if built[0] != "a" or filled[-1] == builds:
+            return training(built, epochs, window, round_, limit_s)
+        filled.append(builds)
+        sample, longer = training((AS_WRITTEN, built[1]), epochs, window, round_, limit_s), next(times)
+        return replace(sample, wall_ns=sample.wall_ns * longer, epoch_ns=sample.epoch_ns * longer)
+
+    trial = last_of(Turns(data, measure, budget_s=60, epochs=10))
+    gain = gains_of(trial).chosen
+    assert gain is not None and len(gain.contender.firsts) == 2
+    assert gain.first_ratio == pytest.approx(1, rel=0.05)
+
+
 def test_a_remedy_that_breaks_its_claim_is_thrown_out_and_the_others_stay(fake: FakeClock) -> None:
     effects = {"a": "other draws", "b": Broken("it gives 3 batches in the place of 4: it is thrown out")}
     data = FakeData({AS_WRITTEN: 20, "a": 1, "b": 1, "c": 10}, effects=effects)
