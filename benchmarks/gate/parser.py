@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from unstall.benchmarks.lab.options import DATA, MODEL, add_result_options
@@ -25,7 +26,9 @@ def record_again(arguments: argparse.Namespace) -> str:
     usual = vars(parser().parse_args(["record", arguments.name]))
     shared = vars(arguments).keys() & usual.keys() - {"verb", "name", "out"}
     given = {name: value for name, value in vars(arguments).items() if name in shared and value != usual[name]}
-    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    # The document names no folder of the user's: a path is told from the folder of the command.
+    words = {name: os.path.relpath(value) if os.path.isabs(str(value)) else str(value) for name, value in given.items()}
+    options = [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", value)]
     return f"unstall gate record {shell_words(arguments.name, '--overwrite', *options)}"
 
 

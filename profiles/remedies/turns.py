@@ -183,11 +183,11 @@ class Turns:
                 joined += [name] if name in self._contenders else []
         if len(joined) > 1 + (best is not None):
             yield from self._rounds(joined, self._until(_CHOSEN_RATIO))
-        if gains_of(self.trial()).chosen is None:
+        for ratio in (_CHOSEN_RATIO, 1.0):
             # Epochs that differ much, such as by what tf.data's tuner takes of some of them, need more rounds.
             likely = [gain.name for gain in gains_of(self.trial()).all[1:] if gain.against[0] > 1 + EQUAL_RATIO]
-            if likely:
-                yield from self._rounds([AS_WRITTEN, *likely], self._until(_CHOSEN_RATIO), least=0)
+            if likely and gains_of(self.trial()).chosen is None:
+                yield from self._rounds([AS_WRITTEN, *likely], self._until(ratio), least=0)
         chosen = gains_of(self.trial()).chosen
         if chosen is None:
             return
@@ -326,13 +326,16 @@ class Turns:
         return self._epoch_s[name] / self._length(self._contenders[name].remedies)
 
     def _affords_together(self, names: tuple[str, ...], others: Sequence[str]) -> bool:
-        """Whether rounds of remedies together, along with others, fit into what is left of the budget."""
+        """Whether rounds of remedies together, along with others, fit into what is left of the budget.
+
+        They may take all of it: what they gain together is worth more than measuring again what one gains alone.
+        """
         epoch_s = min(self._epoch_s[name] for name in names)
         more_s = self._warm_ups(names, epoch_s) * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
         needed_s = self._gone_s() + more_s + self._rounds_s(others)
-        if needed_s <= self._until(_CHOSEN_RATIO):
+        if needed_s <= self._budget_s:
             return True
-        self._drop_for_budget(names, f"take {epoch_s:.1f} s with one of them", needed_s / _CHOSEN_RATIO)
+        self._drop_for_budget(names, f"take {epoch_s:.1f} s with one of them", needed_s)
         return False
 
     def _rounds_s(self, names: Iterable[str]) -> float:

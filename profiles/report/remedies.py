@@ -103,6 +103,11 @@ def brought_lines(trial: Trial, unit: Unit) -> tuple[Line, ...]:
     )
 
 
+def budget_that_tells(trial: Trial) -> int:
+    """Returns a budget in seconds, twice what the trial took, for what is faster by its own interval alone."""
+    return 2 * math.ceil(trial.seconds / 5) * 5
+
+
 def before_and_after(
     names: Sequence[str], before: Sequence[float], after: Sequence[float], unit: Unit
 ) -> tuple[Line, ...]:
@@ -232,7 +237,7 @@ def trial_sentences(trial: Trial, *, script: str | None = None, budget: str = OP
         if helped := gains.helped():
             lines.append(
                 f"{helped[0].name} is faster by its own interval, which can be chance among {len(gains.all) - 1} that "
-                f"were compared: {budget}{2 * math.ceil(trial.seconds / 5) * 5} tells more."
+                f"were compared: {budget}{budget_that_tells(trial)} tells more."
             )
     if chosen is not None:
         for remedy in (trial.remedy(one) for one in chosen.contender.remedies):

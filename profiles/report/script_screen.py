@@ -13,6 +13,7 @@ from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.remedies import (
     OPTION,
     brought_lines,
+    budget_that_tells,
     decided_bound,
     decided_line,
     faster_line,
@@ -177,8 +178,11 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: st
         code = f"unstall profile {words}"
         return () if words is None else (Line(label="NEXT", text="the same again, which tries them:", code=(code,)),)
     budget_s = max((one.budget_s or 0 for one in trial.untried), default=0)
+    text = "give the remedies that were not tried their time:"
+    if helped := gains_of(trial).helped():
+        budget_s = max(budget_s, budget_that_tells(trial))
+        text = f"{helped[0].name} is faster by its own interval, which can be chance among several; more rounds tell:"
     if budget_s:
-        text = "give the remedies that were not tried their time:"
         if words is None:
             return (Line(label="NEXT", text=f"{text} {budget}{budget_s}."),)
         return (Line(label="NEXT", text=text, code=(f"unstall profile {budget}{budget_s} {words}",)),)

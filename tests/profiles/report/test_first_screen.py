@@ -20,7 +20,7 @@ from tests.builders import (
     with_subject,
 )
 from tests.checks import tables_of
-from unstall.profiles.remedies import AS_WRITTEN, Untried
+from unstall.profiles.remedies import AS_WRITTEN, Untried, gains_of
 from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
 from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
 from unstall.profiles.report.screen_lines import verdict_line
@@ -394,6 +394,16 @@ def test_what_the_trial_says_of_loading_takes_the_place_of_what_the_script_leave
     assert screen.verdict[0].label == label
     assert "while other programs took 30% of the cores" in screen.verdict[0].text
     assert next_labels(document) == labels
+
+
+def test_what_may_be_chance_is_given_more_rounds() -> None:
+    rates = {AS_WRITTEN: [100.0, 101.0, 99.0], "a": [110.0, 108.0, 104.0], **{name: [100.0] * 3 for name in "bcdef"}}
+    trial = replace(a_trial({name: samples_at(*some) for name, some in rates.items()}), seconds=40.0)
+    assert gains_of(trial).chosen is None and [gain.name for gain in gains_of(trial).helped()] == ["a"]
+    document = replace(a_script(UNCERTAIN, trial), typed={"train.py": "train.py"})
+    [screen] = screens_of(document, derive(document))
+    assert screen.next[-1].code == ("unstall profile --budget 80 train.py",)
+    assert screen.next[-1].text.startswith("a is faster by its own interval, which can be chance")
 
 
 @pytest.mark.parametrize(("wait_ms", "named"), [(6, True), (0, False)])
