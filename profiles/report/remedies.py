@@ -144,8 +144,8 @@ def _whole_texts(gain: Gain) -> tuple[str, str]:
         return "", ""
     if gain.epochs is None:
         return "", "; its first epoch fills the cache"
-    epochs = "its only epoch" if gain.epochs == 1 else f"{gain.epochs} epochs"
-    return f" over {epochs}", f"; {gain.best[0]:.2f}x in a long training"
+    epochs = "only epoch" if gain.epochs == 1 else f"{gain.epochs} epochs"
+    return f" over the script's {epochs}", f"; {gain.best[0]:.2f}x in a long training"
 
 
 def _code_of(gain: Gain) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def test_the_first_epoch_of_a_cache_counts_once_over_the_whole_script():
     # Five epochs of 1/100 s an image, against one of 1/80 and four of 1/200.
     ratio, interval = gains_of(trial).all[1].in_script
     assert (ratio, interval) == (pytest.approx(0.05 / (1 / 80 + 4 / 200)), pytest.approx((ratio, ratio)))
-    line = "(*) 1.54 times as fast (1.54 to 1.54) over 5 epochs; 2.00x in a long training: b."
+    line = "(*) 1.54 times as fast (1.54 to 1.54) over the script's 5 epochs; 2.00x in a long training: b."
     assert line in trial_sentences(trial)
     unknown = gains_of(replace(trial, epochs=None)).all[1]
     assert unknown.in_script == unknown.best
