@@ -160,7 +160,7 @@ class _Run:
             if warning := warning_for(sys.modules["keras"], os.environ):
                 _say(warning)
             profiler = Profiler(
-                # A run with remedies is compared with one without: that the script sees no more of us than these.
+                # The script may time its `fit`, to see what the remedies bring: the model is not measured inside it.
                 ceilings=not self._arguments.no_ceilings and self._applied is None,
                 max_steps=self._arguments.max_steps,
                 tries=self.tries,
@@ -411,8 +411,8 @@ def _parser() -> argparse.ArgumentParser:
         "--epochs",
         type=int,
         metavar="N",
-        help="for how many epochs the script trains in earnest: remedies are chosen by what they gain over so many "
-        "[as many as it makes]",
+        help="how many epochs your whole training has: remedies are chosen by what they gain over so many "
+        "[as many as the script makes]",
     )
     parser.add_argument("--no-trial", action="store_true", help="try no remedies")
     parser.add_argument(

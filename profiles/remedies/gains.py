@@ -147,8 +147,8 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
         return ()
     gains = []
     for contender in (as_written, *others):
-        # What workers take to start again is in the trial's own epochs; what the script's epochs take beyond that is
-        # taken away by no remedy that is known to.
+        # The trial's own epochs show what workers take to start again. What the script's epochs take beyond that is
+        # charged to all alike: it is not known that a remedy ends it.
         ends_edges = trial.edges_by == TUNER and any(trial.remedy(name).ends_edges for name in contender.remedies)
         own_beyond = replace(beyond, edges_s=0.0) if ends_edges else beyond
         own = _rates(contender.samples, trial, own_beyond)

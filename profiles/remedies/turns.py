@@ -296,9 +296,9 @@ class Turns:
         """
         as_written, *others = self._contenders
         ratio = _ALONE_RATIO if others else 1.0
-        own_s = _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
+        own_s = _own_rounds_s(epoch_s)
         before_s = self._gone_s() + warm_up_s
-        fastest_s = min((_LEAST_ROUNDS * max(self._epoch_s[name], _WINDOW_S) for name in others), default=0.0)
+        fastest_s = min((_own_rounds_s(self._epoch_s[name]) for name in others), default=0.0)
         needed_s = before_s + self._rounds_s([as_written]) + max(own_s, fastest_s)
         if needed_s <= ratio * self._budget_s:
             return True
@@ -331,7 +331,7 @@ class Turns:
         They may take all of it: what they gain together is worth more than measuring again what one gains alone.
         """
         epoch_s = min(self._epoch_s[name] for name in names)
-        more_s = self._warm_ups(names, epoch_s) * epoch_s + _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
+        more_s = self._warm_ups(names, epoch_s) * epoch_s + _own_rounds_s(epoch_s)
         needed_s = self._gone_s() + more_s + self._rounds_s(others)
         if needed_s <= self._budget_s:
             return True
@@ -340,7 +340,7 @@ class Turns:
 
     def _rounds_s(self, names: Iterable[str]) -> float:
         """Returns how long the fewest rounds of these contenders take, in seconds."""
-        return _LEAST_ROUNDS * sum(max(self._epoch_s[name], _WINDOW_S) for name in self._in_turns(names))
+        return sum(_own_rounds_s(self._epoch_s[name]) for name in self._in_turns(names))
 
     def _in_turns(self, names: Iterable[str]) -> list[str]:
         """Returns what is measured in a round of these contenders."""
@@ -498,6 +498,11 @@ class Turns:
 
     def _until(self, ratio: float) -> float:
         return ratio * self._budget_s
+
+
+def _own_rounds_s(epoch_s: float) -> float:
+    """Returns how long the fewest rounds of one contender take, in seconds."""
+    return _LEAST_ROUNDS * max(epoch_s, _WINDOW_S)
 
 
 def _failure(error: Exception) -> str:

@@ -102,7 +102,7 @@ def script_screen(
         picture=_script_picture(verdicts),
         why=(*_causes(result, findings, bound), *left_out_lines(left_out)),
         next=(
-            *(ended or _next_of_script(main, trials.get(subject.variant), words, budget)),
+            *(ended or _next_of_script(main, trial, words, budget)),
             *_migration(main, words, name, bound),
         ),
     )
@@ -151,13 +151,11 @@ def _of_fit(finding: Finding) -> bool:
     return finding.rule.startswith(("validation", "retracing", "slower")) and finding.gain is not None
 
 
-def _next_of_script(verdict: Verdict, trial: Trial | None, words: str | None, budget: str) -> tuple[Line, ...]:
+def _next_of_script(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[Line, ...]:
     """Returns the remedy that helped with its code, what else was tried, and what to do next."""
-    if trial is None:
-        return _what_may_help(verdict, Trial(), words, budget)
-    if trial.applied:
-        return brought_lines(trial, verdict.result.subject.unit) or tried_lines(trial, gains_of(trial), budget)
     gains = gains_of(trial)
+    if trial.applied:
+        return brought_lines(trial, verdict.result.subject.unit) or tried_lines(trial, gains, budget)
     longer = longer_line(trial, gains, words)
     tried = (*([] if longer is None else [longer]), *tried_lines(trial, gains, budget))
     if gains.chosen is None:

@@ -106,7 +106,7 @@ def with_trial(
       held: of the `fit` or loop whose data are tried.
       budget_s: how long measuring may take.
       named: returns a trial as its file holds it, which names no folder of the user's.
-      epochs: for how many the script trains when it trains in earnest; those of `held` unless given.
+      epochs: how many the user's whole training has; those of `held` unless given.
       only: the remedies that are in place already: the data are measured with them and without.
       begins: called before any code of the user's runs again, with how long all may take.
       progress: says what is measured; None for silence.

@@ -122,7 +122,7 @@ def _next(curves: Sequence[Curve], document: SweepDocument, *, is_last: bool) ->
         ((curve, result) for curve in curves for result in curve.points), key=lambda pair: pair[1].rate("train")
     )
     given = f"--data {document.as_typed(document.plan.data)} --model {document.as_typed(curve.model)}"
-    if curve.axis in _OPTIONS and curve.variant in VARIANTS:  # where a file lies that holds another is not known
+    if curve.axis in _OPTIONS and curve.variant in VARIANTS:  # not one from a file, whose path is not known
         option = _OPTIONS[curve.axis].format(result.point.value)
         code = f"unstall pipeline {given} --variants {shlex.quote(curve.variant)} {option}"
         yield Line(label="NEXT", text=f"what {curve.variant} waits for at the fastest of these:", code=(code,))
