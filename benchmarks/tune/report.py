@@ -1,4 +1,7 @@
-"""The report of a search: its table, its sentences, and its page."""
+"""The report of a search: its table, its sentences, and its page.
+
+Over 400 lines: the sentences share the words for a pipeline, its pixels and its gain.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Edits a user's source text: gives a call an argument, puts a call behind it, moves it. Nothing is run or written.
 
-A call is found by its end, which Python keeps for each call that it compiles (`code.co_positions`).
+A call is found by its end, which Python keeps for each call that it compiles (`code.co_positions`). Over 400 lines:
+making the edits and showing the statements that they change parse the same text.
 """
 
 from __future__ import annotations

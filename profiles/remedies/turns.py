@@ -1,4 +1,7 @@
-"""Measures remedies in turns: the data as written and each contender, round by round, within a budget of time."""
+"""Measures remedies in turns: the data as written and each contender, round by round, within a budget of time.
+
+Over 400 lines: what is measured next depends on all that was measured before, and on the time that is left.
+"""
 
 from __future__ import annotations
 

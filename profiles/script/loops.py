@@ -1,4 +1,7 @@
-"""Watches the loops of a script: each pass over its data is an epoch, each batch a step."""
+"""Watches the loops of a script: each pass over its data is an epoch, each batch a step.
+
+Over 400 lines: the loops, their passes and the sources of data refer to each other.
+"""
 
 from __future__ import annotations
 
