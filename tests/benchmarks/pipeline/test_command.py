@@ -19,6 +19,7 @@ from tests.builders import write_quick_modules
 from tests.checks import samples_of
 from unstall.benchmarks.lab import command as lab_command
 from unstall.benchmarks.pipeline import __main__ as pipeline
+from unstall.profiles.report.document import SCHEMA_VERSION
 
 pytestmark = pytest.mark.long
 
@@ -28,6 +29,7 @@ _WITH_SHORT_WINDOWS = """
 import sys
 from unstall.benchmarks.lab import child
 from unstall.benchmarks.pipeline import __main__ as pipeline
+from unstall.profiles.report.document import SCHEMA_VERSION
 
 start = child.Child.__init__
 
@@ -82,7 +84,7 @@ def test_every_variant_has_a_result_on_every_device(finished):
 
 def test_results_hold_the_schema_and_shares_sum_to_one(finished):
     _, document, _, _ = finished
-    assert document["schema_version"] == 3
+    assert document["schema_version"] == SCHEMA_VERSION
     for one in document["results"]:
         shares = [share for share in one["attribution"].values() if share is not None]
         assert sum(shares) == pytest.approx(1, abs=1e-9)

@@ -170,7 +170,13 @@ class Shown:
         )
 
 
-@pytest.fixture(scope="module", params=SCRIPTS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.needs("torch")) if "torch" in source else name
+        for name, (source, _) in SCRIPTS.items()
+    ],
+)
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, alone) -> Shown:
     folder = tmp_path_factory.mktemp("pasted")
     source, words = SCRIPTS[request.param]
