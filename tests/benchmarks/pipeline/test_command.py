@@ -29,7 +29,6 @@ _WITH_SHORT_WINDOWS = """
 import sys
 from unstall.benchmarks.lab import child
 from unstall.benchmarks.pipeline import __main__ as pipeline
-from unstall.profiles.report.document import SCHEMA_VERSION
 
 start = child.Child.__init__
 

@@ -224,6 +224,5 @@ def test_what_is_to_be_edited_are_whole_statements_that_run_in_the_place_of_the_
 
 
 def test_the_file_holds_the_words_as_they_were_typed(shown: Shown) -> None:
-    [results] = {path.parent.name: path for path in shown.folder.glob("run*/results.json")}.values()
-    typed = json.loads(results.read_text())["typed"]
+    typed = json.loads((shown.folder / "run0" / "results.json").read_text())["typed"]
     assert typed == {"train.py": " ".join(["'my scripts/train.py'", *shown.words]).replace("a b", "'a b'")}
