@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from unstall.profiles.report.measurements import MeasurementDocument
     from unstall.profiles.report.screen import Line
     from unstall.profiles.results.verdict import Verdict
-    from unstall.profiles.script.applying import Applied, Wanted
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.script.profiler import Profiler
     from unstall.profiles.script.writing import Written
     from unstall.profiles.text import Terminal
+    from unstall.profiles.trial.applying import Applied, Wanted
 
 _NAME = "unstall profile"
 # A day: a longer trial is a slip of the pen.
@@ -72,7 +72,7 @@ def _prepared(words: list[str]) -> _Run | int:
     try:
         if arguments.apply is None:
             return run()
-        from unstall.profiles.script.applying import Applied, wanted
+        from unstall.profiles.trial.applying import Applied, wanted
 
         script = Path(arguments.script)
         wants = wanted(arguments.apply, script.name)
@@ -316,8 +316,8 @@ class _Run:
         from unstall.profiles.report.document import write, write_results
         from unstall.profiles.report.measurements import KIND
         from unstall.profiles.report.remedies import print_trial
-        from unstall.profiles.script.progress import TrialProgress
-        from unstall.profiles.script.trying import longest, with_trial
+        from unstall.profiles.trial.progress import TrialProgress
+        from unstall.profiles.trial.trying import longest, with_trial
 
         if self._applied is not None:
             self._say_applied()
@@ -453,7 +453,7 @@ def _misplaced(words: list[str], arguments: argparse.Namespace) -> Misplaced | N
 
 def _names_results(text: str | None) -> bool:
     """Whether what `--apply` was given is the path of results that are there."""
-    from unstall.profiles.script.applying import results_in
+    from unstall.profiles.trial.applying import results_in
 
     path = results_in(text) if text else None
     return path is not None and path.exists()

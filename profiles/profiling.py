@@ -40,16 +40,16 @@ from unstall.profiles.report.notebook import Shown
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import Verdict
 from unstall.profiles.script import BUDGET_S
-from unstall.profiles.script.progress import Progress, TrialProgress
-from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.script.report import with_facts_of
-from unstall.profiles.script.trying import with_trial
 from unstall.profiles.stages.ahead import ahead_of
 from unstall.profiles.stages.places import users_call
 from unstall.profiles.stages.take_apart import stages_and_lines
 from unstall.profiles.stages.tf_graph import CutError
 from unstall.profiles.statistics import Interval
 from unstall.profiles.text import Terminal
+from unstall.profiles.trial.progress import Progress, TrialProgress
+from unstall.profiles.trial.random_states import random_states_put_back
+from unstall.profiles.trial.trying import with_trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ def _variable(frame: FrameType) -> str | None:
 
 @dataclass(slots=True, kw_only=True)
 class _HeldData:
-    """The data of `profile`, as `profiles.script.trying.Held`."""
+    """The data of `profile`, as `profiles.trial.trying.Held`."""
 
     name: str
     arguments: Mapping[str, Any]

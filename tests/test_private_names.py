@@ -28,9 +28,7 @@ from unstall.profiles.measure import schedule
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.report.measurements import derive
-from unstall.profiles.script import ceilings
 from unstall.profiles.script.callback import WatchCallback
-from unstall.profiles.script.ceilings import NotPossible, measure_ceilings, put_back
 from unstall.profiles.script.epochs import IteratorCount
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.report import report_on
@@ -38,6 +36,8 @@ from unstall.profiles.script.stages import with_stages
 from unstall.profiles.stages import CutError, lines, random_before_cache, tf_stages
 from unstall.profiles.stages.take_apart import stage_table, stages_and_lines
 from unstall.profiles.stages.tf_graph import functions_of, upstream
+from unstall.profiles.trial import ceilings
+from unstall.profiles.trial.ceilings import NotPossible, measure_ceilings, put_back
 from unstall.profiles.unit import IMAGE
 
 pytestmark = tensorflow_only
@@ -248,7 +248,7 @@ def test_the_models_own_rate_is_said_to_be_unknown_without_the_registry(monkeypa
 
 def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
-    monkeypatch.setattr("unstall.profiles.script.ceilings.missing_to_put_back", lambda model: reason)
+    monkeypatch.setattr("unstall.profiles.trial.ceilings.missing_to_put_back", lambda model: reason)
     profiler = Profiler(ceilings=True, max_steps=None)
     profiler.attach()
     try:

@@ -23,16 +23,16 @@ from unstall.profiles.measure.completion import Completion
 from unstall.profiles.script.completion import HostStep, settle
 from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from unstall.profiles.script.last_data import LastData, reference_to
-from unstall.profiles.script.loop_trial import HeldLoop
 from unstall.profiles.script.results import Ceilings, FitRecord
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.tracing import traced_here
 from unstall.profiles.stages.places import is_library, named
+from unstall.profiles.trial.held_loop import HeldLoop
 from unstall.profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
-    from unstall.profiles.script.applying import Applied
     from unstall.profiles.script.loop_step import StepNotes, Work
+    from unstall.profiles.trial.applying import Applied
 
 # The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2

@@ -26,20 +26,20 @@ from unstall.profiles.measure import backends
 from unstall.profiles.remedies.loop_data import is_loop_data, loader_kind
 from unstall.profiles.results.account import Account
 from unstall.profiles.script.callback import WatchCallback
-from unstall.profiles.script.ceilings import measure_ceilings
 from unstall.profiles.script.epochs import EpochRecord
-from unstall.profiles.script.fit_trial import HeldFit
 from unstall.profiles.script.hooks import time_hooks
 from unstall.profiles.script.last_data import LastData
-from unstall.profiles.script.loop_trial import HeldLoop
 from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.watch import Watch
 from unstall.profiles.stages.places import Place, named, users_call
+from unstall.profiles.trial.ceilings import measure_ceilings
+from unstall.profiles.trial.held_fit import HeldFit
+from unstall.profiles.trial.held_loop import HeldLoop
 from unstall.profiles.unit import SAMPLE
 
 if TYPE_CHECKING:
-    from unstall.profiles.script.applying import Applied
+    from unstall.profiles.trial.applying import Applied
 
 # Arguments of `fit` that say what it is fed with.
 _FED = (

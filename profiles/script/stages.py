@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.report.measurements import MeasurementDocument, derive
-from unstall.profiles.script.progress import ReadingProgress
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
 from unstall.profiles.stages.progress import Note
 from unstall.profiles.text import Terminal, error_text
+from unstall.profiles.trial.progress import ReadingProgress
 
 if TYPE_CHECKING:
     from unstall.profiles.script.loops import Loops

@@ -11,7 +11,7 @@ import pytest
 
 from tests.planted import planted
 from unstall.profiles.remedies.data import Failed
-from unstall.profiles.remedies.loop_data import computing, measure_loop, sleeping
+from unstall.profiles.trial.surrogate import computing, measure_loop, sleeping
 
 pytestmark = pytest.mark.needs("torch")
 

@@ -21,8 +21,8 @@ from unstall.profiles.remedies.remedy import Edit
 from unstall.profiles.remedies.turns import Turns
 from unstall.profiles.report.remedies import decided_line, trial_sentences
 from unstall.profiles.samples import Sample
-from unstall.profiles.script.trying import with_trial
 from unstall.profiles.stages.places import Place
+from unstall.profiles.trial.trying import with_trial
 
 IMAGES = 8
 IN_MEMORY = "batches in memory"

@@ -18,11 +18,12 @@ import tensorflow as tf
 
 from unstall.profiles.remedies import NEEDS
 from unstall.profiles.remedies.fit_data import data_of
-from unstall.profiles.script import ceilings, profiler
+from unstall.profiles.script import profiler
 from unstall.profiles.script.loop_sources import TorchLoaders
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.script.monitor import StallMonitor
 from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.trial import ceilings
 
 IMAGES, LABELS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from unstall.profiles.remedies.data import Failed
-from unstall.profiles.script.fit_trial import HeldFit
 from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.trial.held_fit import HeldFit
 
 INPUTS, TARGETS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
 

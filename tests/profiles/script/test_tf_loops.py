@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from tests.checks import SHORT_PROFILES, run_here, run_python
 from tests.planted import planted
-from unstall.profiles.remedies.loop_data import BehindTheHost, measure_loop, sleeping
-from unstall.profiles.script.applying import Applied, Wanted
 from unstall.profiles.script.loop_sources import TfDatasets
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.stages.places import note_places
+from unstall.profiles.trial.applying import Applied, Wanted
+from unstall.profiles.trial.surrogate import BehindTheHost, measure_loop, sleeping
 
 # A loader without a thread of its own, whose batches take so many seconds.
 DATA = """

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from unstall.profiles import clock
 from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.loop_data import BehindTheHost, computing, loop_data, measure_loop, sleeping
+from unstall.profiles.remedies.loop_data import loop_data
 from unstall.profiles.remedies.turns import Measure
-from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.script.results import FitRecord
 from unstall.profiles.statistics import median
+from unstall.profiles.trial.random_states import random_states_put_back
+from unstall.profiles.trial.surrogate import BehindTheHost, computing, measure_loop, sleeping
 
 if TYPE_CHECKING:
     from unstall.profiles.script.loop_step import Work
@@ -38,7 +39,7 @@ class HeldLoop:
     """A loop: its data, and the times of its steps.
 
     Attributes:
-      name, took_ns, epochs: as `profiles.script.trying.Held` says.
+      name, took_ns, epochs: as `profiles.trial.trying.Held` says.
       loader: the data of its last pass: a `DataLoader` or a `tf.data.Dataset`.
       record: of the loop.
       threads: how many threads a step keeps busy.

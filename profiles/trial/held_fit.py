@@ -14,10 +14,10 @@ from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.fit_data import data_of, measure_with
 from unstall.profiles.remedies.turns import Measure
-from unstall.profiles.script.ceilings import NotPossible, check_own, own_step, put_back
-from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.stages.places import Place
 from unstall.profiles.stages.tf_graph import CutError
+from unstall.profiles.trial.ceilings import NotPossible, check_own, own_step, put_back
+from unstall.profiles.trial.random_states import random_states_put_back
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class HeldFit:
     """A `fit`: its model, what it was given, and where it was called.
 
     Attributes:
-      name, took_ns, epochs: as `profiles.script.trying.Held` says.
+      name, took_ns, epochs: as `profiles.trial.trying.Held` says.
       model: as the script left it.
       train_function: of the model, as the `fit` left it.
       arguments: of the last call of `fit`, by name.

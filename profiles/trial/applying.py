@@ -16,8 +16,8 @@ from unstall.profiles.remedies.loop_data import loop_data
 from unstall.profiles.remedies.room import room_here
 from unstall.profiles.report.document import RESULTS, DocumentError, load
 from unstall.profiles.report.measurements import KINDS, SCRIPT, derive
-from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.stages.places import Place, note_as
+from unstall.profiles.trial.random_states import random_states_put_back
 
 # The attribute of data that holds what takes their place.
 _HELD = "_unstall_made"

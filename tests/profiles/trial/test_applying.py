@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.script import applying
-from unstall.profiles.script.applying import Applied, Wanted
+from unstall.profiles.trial.applying import Applied, Wanted
 
 X = np.arange(40, dtype=np.float32).reshape(40, 1)
 Y, OTHER = X + 1, X + 100

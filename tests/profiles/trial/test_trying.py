@@ -19,7 +19,7 @@ from tests.checks import SHORT_PROFILES, SHORTEN, run_here, run_python
 from tests.planted import planted
 from unstall.profiles.__main__ import main
 from unstall.profiles.report.remedies import trial_sentences
-from unstall.profiles.script.trying import needs_of, with_trial
+from unstall.profiles.trial.trying import needs_of, with_trial
 
 pytestmark = pytest.mark.long
 

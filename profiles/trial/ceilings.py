@@ -24,13 +24,13 @@ from unstall.profiles.measure.windows import Windows
 from unstall.profiles.results.account import STEPS_TOGETHER
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
-from unstall.profiles.script.random_states import random_states_put_back
 from unstall.profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
 from unstall.profiles.script.watch import Watch
 from unstall.profiles.script.watched import traced_as
 from unstall.profiles.stages.tf_graph import CutError, every_node, is_stateful
 from unstall.profiles.statistics import median
 from unstall.profiles.text import error_text
+from unstall.profiles.trial.random_states import random_states_put_back
 
 # How many rounds without other programs are wanted, and how many rounds are tried to get them, while there is time.
 _ROUNDS, _MOST_ROUNDS = 3, 12

@@ -15,8 +15,8 @@ from unstall.profiles.report.measurements import MeasurementDocument, derive
 from unstall.profiles.report.screen_lines import is_short
 from unstall.profiles.results.attribution import Attribution, bound_of
 from unstall.profiles.results.result import Result
-from unstall.profiles.script.progress import TrialProgress
 from unstall.profiles.text import error_text
+from unstall.profiles.trial.progress import TrialProgress
 
 if TYPE_CHECKING:
     from unstall.profiles.script.loops import Loops

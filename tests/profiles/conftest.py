@@ -1,4 +1,4 @@
-"""A profiler that watches every `fit` of a test in this folder."""
+"""A profiler that watches every `fit` of a test of a part."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.builders import a_sample
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.script import ceilings
 from unstall.profiles.script.callback import WatchCallback
-from unstall.profiles.script.ceilings import NotPossible, measure_ceilings, own_step, put_back
+from unstall.profiles.trial.ceilings import NotPossible, measure_ceilings, own_step, put_back
 
 IMAGES = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)
 LABELS = IMAGES.mean((1, 2, 3))

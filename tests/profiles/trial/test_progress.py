@@ -10,8 +10,8 @@ from rich import jupyter
 from rich.console import Console
 
 from tests.fakes import FakeClock
-from unstall.profiles.script.progress import Progress, ReadingProgress, TrialProgress
 from unstall.profiles.text import Terminal
+from unstall.profiles.trial.progress import Progress, ReadingProgress, TrialProgress
 
 FITS = ("fit 1 (train.py:42)", "fit 2 (train.py:50)")
 
