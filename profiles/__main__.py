@@ -25,13 +25,14 @@ from unstall import forks
 from unstall.commands import shell_words, typed
 from unstall.parser import ArgumentParser
 from unstall.profiles import clock, script
-from unstall.profiles.script import BUDGET_S, LIBRARIES
+from unstall.profiles.data import ADAPTERS, Adapter
+from unstall.profiles.script import BUDGET_S
 from unstall.profiles.script.children import Children
 from unstall.profiles.script.guard import Guard, guarded
 from unstall.profiles.script.interrupts import ctrl_c_comes_through
 from unstall.profiles.script.misplaced import Misplaced, misplaced
 from unstall.profiles.script.run import after_import, run_script
-from unstall.profiles.script.users_files import UsersFiles
+from unstall.profiles.trial.users_files import UsersFiles
 
 if TYPE_CHECKING:
     from unstall.profiles.report.measurements import MeasurementDocument
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from unstall.profiles.results.verdict import Verdict
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.script.profiler import Profiler
-    from unstall.profiles.script.writing import Written
     from unstall.profiles.text import Terminal
     from unstall.profiles.trial.applying import Applied, Wanted
+    from unstall.profiles.trial.writing import Written
 
 _NAME = "unstall profile"
 # A day: a longer trial is a slip of the pen.
@@ -77,7 +78,7 @@ def _prepared(words: list[str]) -> _Run | int:
         script = Path(arguments.script)
         wants = wanted(arguments.apply, script.name)
         if arguments.write:
-            from unstall.profiles.script.writing import written
+            from unstall.profiles.trial.writing import written
 
             return run(wants=wants, edit=written(wants, script))
         return run(wants=wants, applied=Applied(wants))
@@ -141,8 +142,9 @@ class _Run:
         after_import("subprocess", self._children.attach_programs)
         after_import("multiprocessing.process", self._children.attach_processes)
         after_import("keras", self.watch_keras)
-        for library in LIBRARIES:
-            after_import(library, functools.partial(self.watch_loops, library))
+        for one in ADAPTERS:
+            if one.library is not None:
+                after_import(one.library, functools.partial(self.watch_loops, one))
         after_import("tensorflow", _note_datasets)
         replaced = None if self._edit is None else self._edit.replaced
         if self._misplaced is not None and not self._misplaced.are_in(self._files.text):
@@ -156,12 +158,13 @@ class _Run:
         if hasattr(sys.modules["keras"], "Model"):
             from unstall.profiles.cluster import warning_for
             from unstall.profiles.script.profiler import Profiler
+            from unstall.profiles.trial.ceilings import measure_ceilings
 
             if warning := warning_for(sys.modules["keras"], os.environ):
                 _say(warning)
             profiler = Profiler(
                 # The script may time its `fit`, to see what the remedies bring: the model is not measured inside it.
-                ceilings=not self._arguments.no_ceilings and self._applied is None,
+                ceilings=None if self._arguments.no_ceilings or self._applied is not None else measure_ceilings,
                 max_steps=self._arguments.max_steps,
                 tries=self.tries,
                 applies=self._applied,
@@ -169,11 +172,9 @@ class _Run:
             self._profilers.append(profiler)
             profiler.attach()
 
-    def watch_loops(self, library: str) -> None:
+    def watch_loops(self, adapter: Adapter) -> None:
         """Watches the script's loops over the data of a library."""
-        from unstall.profiles.script.attaching import attach
-
-        attach(library, self.loops())
+        adapter.attach(self.loops())
 
     def loops(self) -> Loops:
         """Returns what watches the loops of the script."""
@@ -231,7 +232,7 @@ class _Run:
         )
         write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
         if ended_well and any(not fit.loop or fit.name in one.readable_data for one in watchers for fit in one.fits):
-            from unstall.profiles.script.stages import with_stages
+            from unstall.profiles.trial.rereading import with_stages
 
             document, self.blocked = with_stages(document, watchers, lines=self._arguments.lines)
             write(self._out, document, KIND, KIND.derive(document))

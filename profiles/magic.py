@@ -7,10 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from unstall.profiles.data import ADAPTERS
 from unstall.profiles.report.measurements import MeasurementDocument
 from unstall.profiles.report.notebook import Shown
-from unstall.profiles.script import LIBRARIES
-from unstall.profiles.script.attaching import attach
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.script.report import report_on
 
@@ -44,14 +43,15 @@ def run_watched(run: Callable[[], object]) -> Stalls:
     with ExitStack() as undo:
         if "keras" in sys.modules:
             from unstall.profiles.script.profiler import Profiler
+            from unstall.profiles.trial.ceilings import measure_ceilings
 
-            profiler = Profiler(ceilings=True, max_steps=None)
+            profiler = Profiler(ceilings=measure_ceilings, max_steps=None)
             profiler.attach()
             undo.callback(profiler.detach)
             watchers.insert(0, profiler)
-        for library in LIBRARIES:
-            if library in sys.modules:
-                undo.callback(attach(library, loops))
+        for one in ADAPTERS:
+            if one.library in sys.modules:
+                undo.callback(one.attach(loops))
         run()
     for watcher in watchers:
         watcher.pause()

@@ -14,6 +14,7 @@ from rich import get_console
 
 from unstall import forks
 from unstall.profiles import provenance
+from unstall.profiles.data import Use, adapter
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
 from unstall.profiles.measure.ahead import Ahead
@@ -24,7 +25,6 @@ from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies import Need, Trial, gains_of
 from unstall.profiles.remedies.data import Data
 from unstall.profiles.remedies.edits import variable_given
-from unstall.profiles.remedies.fit_data import data_of, measure_with
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.report.document import Document, now
 from unstall.profiles.report.measurements import (
@@ -41,12 +41,11 @@ from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import Verdict
 from unstall.profiles.script import BUDGET_S
 from unstall.profiles.script.report import with_facts_of
-from unstall.profiles.stages.ahead import ahead_of
 from unstall.profiles.stages.places import users_call
-from unstall.profiles.stages.take_apart import stages_and_lines
 from unstall.profiles.stages.tf_graph import CutError
 from unstall.profiles.statistics import Interval
 from unstall.profiles.text import Terminal
+from unstall.profiles.trial.held_fit import measure_with
 from unstall.profiles.trial.progress import Progress, TrialProgress
 from unstall.profiles.trial.random_states import random_states_put_back
 from unstall.profiles.trial.trying import with_trial
@@ -158,9 +157,9 @@ def profile(
         ahead: Ahead | None = None
         unread: tuple[str, ...] = ()
         try:
-            ahead = ahead_of(data)
+            ahead = adapter(data).ahead(data)
         except CutError as error:
-            unread = (str(error),)
+            ahead, unread = Ahead(), (str(error),)
         line = f"measuring how long {name} and {model.name} take, alone and together, and the stages of {name}"
         with _told(is_seen, Progress(console, line, what="measuring")) as say:
             subject, samples, windows = measure_samples(
@@ -168,9 +167,9 @@ def profile(
             )
             subject = replace(subject, doubts=(*subject.doubts, *unread), unit=subject.unit.of_files(files_per_sample))
             say("the stages")
-            stages, annotated = stages_and_lines(
+            stages, annotated = adapter(data).stages_and_lines(
                 data,
-                windows,
+                lambda: windows,
                 lines=lines,
                 files=files_per_sample,
                 note=lambda done, total: say(f"the stages, {done} of {total}"),
@@ -214,7 +213,6 @@ class _HeldData:
     arguments: Mapping[str, Any]
     windows: Windows
     variable: str | None
-    took_ns: int = 0
     epochs: int | None = None
     data: Any = None
 
@@ -222,8 +220,9 @@ class _HeldData:
     def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
         with random_states_put_back():
             data = self.arguments["x"]
-            steps = self.windows.steps_of(data) if hasattr(data, "element_spec") else None
-            self.data = data_of(self.arguments, needs, epoch_batches=steps, name=self.variable)
+            steps = self.windows.steps_of(data) or None
+            use = Use(arguments=self.arguments, epoch_batches=steps, name=self.variable)
+            self.data = adapter(data).rebuilt(data, use, needs)
             yield self.data, measure_with(self.windows)
 
     def remedied(self, trial: Trial) -> tuple[Remedied, ...]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from unstall.profiles import script
+from unstall.profiles.data import ANY
 from unstall.profiles.report.measurements import MeasurementDocument
 from unstall.profiles.report.notebook import Shown
-from unstall.profiles.script.loop_sources import AnyData, Batches
+from unstall.profiles.script.drawing import Batches
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.script.report import report_on
 
@@ -23,19 +24,18 @@ class Watched(Shown, Generic[Batch]):
     On JAX, which computes behind the host, waiting counts from when the device had finished the step before.
     """
 
-    __slots__ = ("_data", "_loops", "_name", "_source")
+    __slots__ = ("_data", "_loops", "_name")
 
     def __init__(self, data: Iterable[Batch], loops: Loops, name: str) -> None:
         self._data = data
         self._loops = loops
         self._name = name
-        self._source = AnyData()
 
     def __iter__(self) -> Iterator[Batch]:
         place = self._loops.place_of(sys._getframe(1))
         if place is None:
             return iter(self._data)
-        watched = self._loops.begin(self._source, self._data, place)
+        watched = self._loops.begin(ANY, self._data, place)
         return Batches(watched, lambda: iter(self._data))
 
     def __len__(self) -> int:

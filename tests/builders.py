@@ -70,12 +70,15 @@ from unstall.pipeline.config import PipelineConfig
 from unstall.pipeline.cost_model import Consumer, Prediction, StageCost
 from unstall.pipeline.service.account import Account, WorkerFacts
 from unstall.pipeline.variants import VARIANTS
+from unstall.profiles.data import Use, adapter
 from unstall.profiles.devices import CPU, Device, parse_device
 from unstall.profiles.gate import MOST_PROCESSES, RECORDED, Invariants
 from unstall.profiles.machine.page_cache import StorageRates
 from unstall.profiles.machine.telemetry import Mark, Trace
 from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried
-from unstall.profiles.remedies.remedy import Effect
+from unstall.profiles.remedies.data import Data
+from unstall.profiles.remedies.remedy import Effect, Need
+from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.trial import Contender
 from unstall.profiles.report.document import SCHEMA_VERSION, Document, LeftOut
 from unstall.profiles.report.files import to_json
@@ -90,6 +93,7 @@ from unstall.profiles.results.verdict import judge
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.stage_table import Stage, StageTable, tail_of
+from unstall.profiles.stages.places import Place
 
 PROVENANCE: Mapping[str, Any] = {
     "cpu": "a processor",
@@ -1150,3 +1154,17 @@ def write_quick_modules(folder: Path) -> Path:
     (folder / "mynet.py").write_text(_MYNET)
     (folder / "short.py").write_text(_SHORT)
     return folder
+
+
+def given_to_fit(
+    arguments: Mapping[str, Any],
+    needs: Sequence[Need],
+    *,
+    place: Place | None = None,
+    name: str | None = None,
+    epoch_batches: int | None = None,
+    room: Room | None = None,
+) -> Data:
+    """Returns what a `fit` was given, so that it can be built again."""
+    data, use = arguments.get("x"), Use(arguments=arguments, place=place, name=name, epoch_batches=epoch_batches)
+    return adapter(data).rebuilt(data, use, needs, room=room)

@@ -21,6 +21,7 @@ from unstall.benchmarks.lab.backend import Refused
 from unstall.benchmarks.tune.own.child import UserPipeline
 from unstall.models import ModelError
 from unstall.models.saved import foreign_layers
+from unstall.profiles.data.tf_data import TfDatasets
 from unstall.profiles.gate import unread_stages
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.gate.inspection import inspect
@@ -32,12 +33,11 @@ from unstall.profiles.script.callback import WatchCallback
 from unstall.profiles.script.epochs import IteratorCount
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.report import report_on
-from unstall.profiles.script.stages import with_stages
 from unstall.profiles.stages import CutError, lines, random_before_cache, tf_stages
-from unstall.profiles.stages.take_apart import stage_table, stages_and_lines
 from unstall.profiles.stages.tf_graph import functions_of, upstream
 from unstall.profiles.trial import ceilings
 from unstall.profiles.trial.ceilings import NotPossible, measure_ceilings, put_back
+from unstall.profiles.trial.rereading import with_stages
 from unstall.profiles.unit import IMAGE
 
 pytestmark = tensorflow_only
@@ -137,7 +137,7 @@ def windows() -> Windows:
 
 
 def test_the_pipeline_of_these_tests_can_be_taken_apart(windows: Windows) -> None:
-    table = stage_table(a_pipeline(), windows)
+    table, _ = TfDatasets().stages_and_lines(a_pipeline(), lambda: windows, lines=False)
     assert table.reason is None and "halve" in {stage.name for stage in table.stages}
 
 
@@ -148,7 +148,7 @@ def test_stage_costs_say_which_name_they_lack_before_any_work(
     dataset = a_pipeline()
     ALL[name](monkeypatch, dataset)
     monkeypatch.setattr(Windows, "watch", lambda *_, **__: pytest.fail("the model trains on it"))
-    table = stage_table(dataset, windows)
+    table, _ = TfDatasets().stages_and_lines(dataset, lambda: windows, lines=False)
     assert table.stages == ()
     assert table.reason == f"stage costs need tf.data's private {name}, {TENSORFLOW}"
 
@@ -181,10 +181,10 @@ def test_a_profile_without_stages_has_all_the_rest(monkeypatch: pytest.MonkeyPat
 def test_lines_that_cannot_be_timed_leave_the_stages(windows: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = a_pipeline(in_python)
     monkeypatch.delattr(script_ops, "_py_funcs")
-    table, lines = stages_and_lines(dataset, windows, lines=False)
+    table, lines = TfDatasets().stages_and_lines(dataset, lambda: windows, lines=False)
     assert (table.unavailable, lines) == ((), ())
     # TensorFlow itself runs Python functions by that name: the stages are those of a pipeline that has none.
-    table, lines = stages_and_lines(a_pipeline(), windows, lines=True)
+    table, lines = TfDatasets().stages_and_lines(a_pipeline(), lambda: windows, lines=True)
     assert "halve" in {stage.name for stage in table.stages} and lines == ()
     reason = f"timing the lines of Python functions needs TensorFlow's private script_ops._py_funcs, {TENSORFLOW}"
     assert table.unavailable == (reason,)
@@ -249,7 +249,7 @@ def test_the_models_own_rate_is_said_to_be_unknown_without_the_registry(monkeypa
 def test_a_script_keeps_its_report_and_stages_without_a_name_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = f"putting a model back needs Keras' private Model._flatten_layers, {KERAS}"
     monkeypatch.setattr("unstall.profiles.trial.ceilings.missing_to_put_back", lambda model: reason)
-    profiler = Profiler(ceilings=True, max_steps=None)
+    profiler = Profiler(ceilings=ceilings.measure_ceilings, max_steps=None)
     profiler.attach()
     try:
         a_model().fit(a_pipeline().repeat(6), epochs=2, verbose=0)

@@ -21,6 +21,7 @@ from unstall.pipeline.building import Loader, parallel_batches
 from unstall.pipeline.errors import UnavailableError
 from unstall.pipeline.service import NO_SERVICE
 from unstall.profiles import Device
+from unstall.profiles.data import adapter
 from unstall.profiles.machine import PageCacheError, StorageRates, drop, left_warm, measure_storage
 from unstall.profiles.measure import TRIAL_STEPS, FitData, epochs_for, first_batches, steps_for
 from unstall.profiles.samples import Sample
@@ -313,11 +314,10 @@ class Session:
 
     def stages(self, job: Job, lines: bool) -> tuple[StageTable, tuple[AnnotatedFunction, ...]]:
         """Measures the stages of a job's loader, and the lines of its Python functions if `lines` is true."""
-        from unstall.profiles.stages.take_apart import stages_and_lines
-
         measured = self._jobs[job]
         names = ["/".join(path.split("/")[-2:]) for path in measured.paths] or None
-        return stages_and_lines(measured.loader.data, measured.windows, lines=lines, names=names)
+        data = measured.loader.data
+        return adapter(data).stages_and_lines(data, lambda: measured.windows, lines=lines, names=names)
 
     def close(self) -> None:
         for measured in self._jobs.values():

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles import clock
+from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device
 from unstall.profiles.gate.loop_windows import LoopWindows
 from unstall.profiles.gate.verdicts import EPOCH
-from unstall.profiles.measure.batches import check_read_again, is_fit_data
+from unstall.profiles.measure.batches import is_fit_data
 from unstall.profiles.measure.schedule import TRAIN_WINDOW_S
 
 # How a feed is measured: what is tf.data's or Keras', and what trains a model, by `fit`; other batches by a plain loop,
@@ -63,10 +64,10 @@ class Feed:
                 )
         if not (callable(self.data) or is_fit_data(self.data) or hasattr(self.data, "__iter__")):
             raise ValueError(f"A feed must be batches, or a function. Received: {type(feed).__name__}.")
-        check_read_again(self.data)
+        adapter(self.data).check_read_again(self.data)
         if model is None and not is_fit_data(self.data):
             self.reading = LOOP
-            workers = parallel_batches or max(int(getattr(returned, "num_workers", 0) or 0), 1)
+            workers = parallel_batches or max(adapter(returned).workers(returned), 1)
             self.opened: Any = LoopWindows(self.data, workers, limit_s)
         else:
             from unstall.profiles.gate.fit_windows import FitWindows

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from unstall.profiles.data import adapter
 from unstall.profiles.devices import CPU, Device
 from unstall.profiles.gate.verdicts import EPOCH, STEADY
-from unstall.profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
+from unstall.profiles.measure.ahead import Ahead, ramp_of
 from unstall.profiles.measure.batches import first_batches, is_fit_data
 from unstall.profiles.measure.measure import shapes
 from unstall.profiles.measure.schedule import epochs_for
 from unstall.profiles.measure.windows import Windows, idle_windows
 from unstall.profiles.samples import Sample
-from unstall.profiles.stages.ahead import ahead_of
 from unstall.profiles.stages.tf_graph import CutError
 
 
@@ -77,6 +77,6 @@ class FitWindows:
 
 def _ahead_of(data: Any) -> Ahead:
     try:
-        return ahead_of(data)
+        return adapter(data).ahead(data)
     except CutError:  # this TensorFlow does not let its graphs be read
-        return ahead_of_workers(data)
+        return Ahead()

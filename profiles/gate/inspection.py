@@ -11,9 +11,10 @@ from unittest import mock
 
 import numpy as np
 
+from unstall.profiles.data import DataKind, adapter
 from unstall.profiles.gate.feed import FIT, Feed
 from unstall.profiles.gate.invariants import DIGITS, UNKNOWN, Invariants
-from unstall.profiles.measure.batches import batch_images, is_py_dataset
+from unstall.profiles.measure.batches import batch_images
 from unstall.profiles.stages.tf_graph import CutError, check_names, functions_of, nodes, random_before_cache
 
 _DECODES = re.compile(r"Decode(Image|Jpeg|Png|Bmp|Gif|WebP|AndCropJpeg)\w*")
@@ -30,11 +31,12 @@ def inspect(feed: Feed) -> Invariants:
     data = feed.data
     if feed.reading != FIT:
         return Invariants(images=feed.images_served)
-    if is_py_dataset(data):
+    library = adapter(data)
+    if library.kind(data) in (DataKind.PY_DATASET, DataKind.IMAGE_ITERATOR):
         from unstall.profiles.stages.python_stages import workers_seen
 
         batches: Iterable[Any] = (data[index] for index in range(data.num_batches or 1))
-        workers = max(int(getattr(data, "workers", 1) or 1), 1)
+        workers = library.workers_in_fit(data)
         with _python_decodes() as decoded:
             first, images = _read(batches)
         return Invariants(

@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from unstall.profiles.measure.batches import is_py_dataset
-
-if TYPE_CHECKING:
-    import keras
 
 # An epoch needs so many batches for each that a shuffle holds, or no part of it is steady. As many as `check_buffers`
 # wants for each batch in a buffer.
@@ -29,23 +23,6 @@ class Ahead:
     parallel_batches: int = 1
     buffered_batches: int = 0
     shuffled_batches: int = 0
-
-
-def ahead_of_workers(data: Any) -> Ahead:
-    """Returns how far the workers of a PyDataset work ahead; other data has no workers of Keras'."""
-    if not is_py_dataset(data):
-        return Ahead()
-    queue = int(data.max_queue_size) if has_workers(data) else 0
-    return Ahead(parallel_batches=_workers(data), buffered_batches=queue)
-
-
-def has_workers(data: keras.utils.PyDataset) -> bool:
-    """Whether Keras makes the batches of a PyDataset in workers of its own, and switches tf.data's tuner off."""
-    return _workers(data) > 1 or bool(data.use_multiprocessing)
-
-
-def _workers(data: keras.utils.PyDataset) -> int:
-    return max(int(getattr(data, "workers", 1) or 1), 1)
 
 
 def ramp_of(ahead: Ahead, batches: int) -> tuple[int, tuple[str, ...]]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
+from unstall.profiles.data import adapter
 from unstall.profiles.unit import Unit, unit_of
-
-if TYPE_CHECKING:
-    import keras
 
 # Size of the batches that are held in host memory for `replay`: at least one batch, and no further one beyond this.
 REPLAY_BYTES = 256 * 2**20
@@ -42,7 +39,7 @@ def first_array(batch: Any) -> Any:
 
 
 def unit_in(batch: Any) -> Unit:
-    """Returns what a batch holds, or each batch of an `element_spec`: images or other samples."""
+    """Returns what a batch holds, or each batch of which only the shapes are given: images or other samples."""
     import keras
 
     inputs = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
@@ -53,15 +50,9 @@ def unit_in(batch: Any) -> Unit:
     return unit_of(inputs, channels_axis=-1 if keras.config.image_data_format() == "channels_last" else 1)
 
 
-def is_py_dataset(data: Any) -> TypeGuard[keras.utils.PyDataset]:
-    """Whether data are a PyDataset of Keras', which is not imported to find out."""
-    imported = sys.modules.get("keras")
-    return imported is not None and isinstance(data, imported.utils.PyDataset)
-
-
 def is_fit_data(data: Any) -> bool:
     """Whether `fit` itself can read the data again in each epoch: a tf.data.Dataset, a PyDataset, a `FitData`."""
-    return isinstance(data, FitData) or is_py_dataset(data) or hasattr(data, "element_spec")
+    return isinstance(data, FitData) or adapter(data).fits
 
 
 def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
@@ -72,7 +63,7 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     """
     import keras
 
-    check_read_again(data)
+    adapter(data).check_read_again(data)
     batches: list[Any] = []
     total_bytes = 0
     for batch in by_hand(data):
@@ -92,39 +83,12 @@ def first_batches(data: Any, limit_bytes: int = REPLAY_BYTES) -> list[Any]:
     return batches
 
 
-def check_read_again(data: Any) -> None:
-    """Checks that data can be read again and again, each time to its end.
-
-    Raises:
-      ValueError: if the data never ends, or can be read only once.
-    """
-    if _is_read_once(data):
-        raise ValueError(
-            f"The data must be one that can be read again and again. Received: {type(data).__name__}, which can be "
-            "read once. Give a function that returns it."
-        )
-    if is_py_dataset(data) and data.num_batches is None:
-        raise ValueError("The data must be finite. Received: a PyDataset whose `num_batches` is None.")
-    if hasattr(data, "cardinality") and int(data.cardinality()) == -1:
-        raise ValueError("The data must be finite. Received a tf.data.Dataset that repeats for ever: drop .repeat().")
-
-
-def _is_read_once(data: Any) -> bool:
-    """Whether the data is an iterator, which can be read once. Keras' old generators have `__next__` but are none."""
-    return isinstance(data, Iterator) and not is_py_dataset(data)
-
-
 def by_hand(data: Any) -> Iterator[Any]:
     """Yields the batches of one epoch without calling `fit`, and without the workers of a PyDataset.
 
     The batches have the structure that a train step gets of them in `fit`.
     """
-    if is_py_dataset(data):  # by index: iterating over Keras' old generators never ends
-        batches = (data[index] for index in range(data.num_batches))
-        return (batch if isinstance(batch, dict) else as_tuple(batch) for batch in batches)
-    if hasattr(data, "element_spec"):
-        return iter(data)
-    return map(as_tuple, data() if callable(data) else data)
+    return adapter(data).by_hand(data)
 
 
 def weighed(batch: Any, class_weight: Mapping[int, float] | None) -> Any:
@@ -146,8 +110,3 @@ def weighed(batch: Any, class_weight: Mapping[int, float] | None) -> Any:
         classes = classes.argmax(axis=-1) if classes.shape[-1] > 1 else classes.squeeze(axis=-1)
     weights = [class_weight.get(int(label), 1.0) for label in classes.round()]
     return images, labels, np.array(weights, np.float32)
-
-
-def as_tuple(batch: Any) -> tuple[Any, ...]:
-    """Returns a batch as a tuple, which Keras wants of a generator: Keras takes a list for several inputs."""
-    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)

@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device, parse_device
-from unstall.profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
+from unstall.profiles.measure.ahead import Ahead, ramp_of
 from unstall.profiles.measure.backends import check_device, device_here
 from unstall.profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
 from unstall.profiles.measure.schedule import LOADER_ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
@@ -40,8 +41,7 @@ def measure_samples(
         step.
       rounds: of training and of the model alone, at least 1. The loader alone is measured in the first 3 of them.
       name: of the data, in the result.
-      ahead: how far the loader works ahead of the model. Unless given, as far as a PyDataset's workers do; other data
-        not at all. `profiles.stages.ahead` reads it from the graph of a tf.data.Dataset.
+      ahead: how far the loader works ahead of the model, as its adapter tells unless given.
       class_weight: of `fit`, for a tf.data.Dataset or a PyDataset.
       begins: called before the first epoch and before each round, with what is measured from then on.
     Returns:
@@ -55,7 +55,7 @@ def measure_samples(
         device = device_here()
     device = parse_device(device) if isinstance(device, str) else device
     check_device(device)
-    ahead = ahead_of_workers(data) if ahead is None else ahead
+    ahead = adapter(data).ahead(data) if ahead is None else ahead
     windows = Windows(model, device, class_weight=class_weight)
     begins("the first epoch")
     batches = [weighed(batch, class_weight) for batch in first_batches(data)]

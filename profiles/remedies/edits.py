@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from unstall.profiles.data import ADAPTERS
 from unstall.profiles.remedies.remedy import Edit
 from unstall.profiles.stages.places import Place
 
@@ -23,14 +24,6 @@ _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
 _IMPORTS = {"tf": "import tensorflow as tf", "gc": "import gc", "os": "import os"}
 # Arguments of `fit` that are data, or say how arrays are cut into batches.
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
-# The places of arguments that may be given by position, by the names of the call and of the argument.
-_POSITIONS = {
-    ("map", "num_parallel_calls"): 1,
-    ("batch", "num_parallel_calls"): 2,
-    ("interleave", "num_parallel_calls"): 3,
-    ("DataLoader", "num_workers"): 5,
-    ("DataLoader", "pin_memory"): 7,
-}
 # Attributes of what a library's call returns that what stands behind the call has not.
 _OF_RESULTS = ("class_names", "file_paths")
 
@@ -314,7 +307,8 @@ def _argument(text: _Text, call: ast.Call, argument: str) -> tuple[int, int, str
         raise TooInvolved(f"line {call.lineno} has * in its arguments")
     given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    position = _POSITIONS.get((called, name), len(call.args))
+    positions = (one.argument_positions.get((called, name)) for one in ADAPTERS)
+    position = next((at for at in positions if at is not None), len(call.args))
     if given is None and position < len(call.args):
         given = call.args[position]
     if given is not None:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from unstall import forks
-from unstall.profiles.measure.ahead import ahead_of_workers, has_workers
+from unstall.profiles.data.keras import PyDatasets, has_workers
 from unstall.profiles.measure.batches import FitData, batch_images
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.equality import Comparison, compare
@@ -60,7 +60,7 @@ class PyDatasetData(Data):
 
     def ahead(self, names: Sequence[str]) -> int:
         """Returns how many batches the queue holds with these remedies; none without workers."""
-        return ahead_of_workers(self.built(names, 1)).buffered_batches
+        return PyDatasets().ahead(self.built(names, 1)).buffered_batches
 
     def built(self, names: Sequence[str], batches: float) -> Any:
         part = None if math.isinf(batches) else min(int(batches), self._number)

@@ -28,8 +28,8 @@ from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.tf_finding import CACHES, Finder, as_arrays
 from unstall.profiles.remedies.tf_part import EpochPart
 from unstall.profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
-from unstall.profiles.stages.ahead import ahead_of
 from unstall.profiles.stages.places import Place
+from unstall.profiles.stages.tf_ahead import ahead_of
 from unstall.profiles.stages.tf_model import written
 
 # Batches that are compared.

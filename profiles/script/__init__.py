@@ -10,7 +10,5 @@ if TYPE_CHECKING:
 
 # How long trying remedies may take unless the user says otherwise.
 BUDGET_S = 60.0
-# Libraries over whose data scripts loop, by the module that has the data.
-LIBRARIES = ("torch.utils.data", "tensorflow", "keras", "grain")
 # Returns the loops of the script that `unstall profile` runs; None where none is run so.
 loops_of_run: Callable[[], Loops] | None = None

@@ -1,6 +1,6 @@
 """Watches the loops of a script: each pass over its data is an epoch, each batch a step.
 
-Over 400 lines: the loops, their passes and the sources of data refer to each other.
+Over 400 lines: the loops and their passes refer to each other.
 """
 
 from __future__ import annotations
@@ -9,30 +9,31 @@ import os
 import random
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from unstall.profiles import clock
+from unstall.profiles.data.base import Adapter
+from unstall.profiles.data.numbers import reference_to
 from unstall.profiles.devices import Device
 from unstall.profiles.measure.completion import Completion
 from unstall.profiles.script.completion import HostStep, settle
+from unstall.profiles.script.computing import Computing, device_of
 from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
-from unstall.profiles.script.last_data import LastData, reference_to
+from unstall.profiles.script.last_data import LastData
 from unstall.profiles.script.results import Ceilings, FitRecord
 from unstall.profiles.script.run import wait_for_threads
+from unstall.profiles.script.seen import Applies, SeenLoop
 from unstall.profiles.script.tracing import traced_here
 from unstall.profiles.stages.places import is_library, named
-from unstall.profiles.trial.held_loop import HeldLoop
 from unstall.profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
     from unstall.profiles.script.loop_step import StepNotes, Work
-    from unstall.profiles.trial.applying import Applied
 
 # The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
 _RAMP_STEPS = 2
@@ -42,71 +43,6 @@ _NOTED_STEP = 1
 _MOST_READ = 3
 # Under these names the modules of this package are loaded, whatever a script calls its own.
 _OURS = "unstall.profiles."
-
-
-class Copies(Protocol):
-    """Looks at batches for whether each worker gives all of the data."""
-
-    def look(self, batch: Any) -> int:
-        """Returns how many times the workers give the data, from the batch on that shows it; 0 where none does."""
-
-
-class Source(ABC):
-    """A kind of data that scripts loop over, in the words of the library that reads them.
-
-    Attributes:
-      traces: whether the first step of a loop compiles what later steps run.
-      tries: whether remedies can be tried for a loop over such data.
-      reads_again: whether such data can be read again, for a table of stages.
-    """
-
-    traces: bool = True
-    tries: bool = False
-    reads_again: bool = False
-
-    @abstractmethod
-    def kind_of(self, data: Any) -> str:
-        """Returns the kind of the data, in plain words: "a DataLoader (2 workers)"."""
-
-    @abstractmethod
-    def identity_of(self, data: Any) -> Hashable:
-        """Returns what two passes over the same data, on one line of the script, have in common."""
-
-    def workers_of(self, data: Any) -> int:
-        """Returns how many workers make batches at the same time."""
-        return 0
-
-    def copies(self, data: Any) -> Copies | None:
-        """Returns what looks at a first pass for whether each worker gives all of the data; None where none can."""
-        return None
-
-    def loop_kind(self) -> str:
-        """Returns what kind of loop now begins: "a loop", "a loop without gradients"."""
-        return "a loop"
-
-    @abstractmethod
-    def device(self) -> Device:
-        """Returns the device that the steps compute on."""
-
-    @abstractmethod
-    def completion(self) -> Completion | None:
-        """Returns what notes when a device behind the host has finished a step; None where the host waits for it."""
-
-    @abstractmethod
-    def results(self) -> Any:
-        """Returns what a device behind the host still computes, for `Completion.add`."""
-
-    def step_notes(self) -> StepNotes | None:
-        """Begins to note what a step runs, so that it can be run again; None where that cannot be noted."""
-        return None
-
-    @abstractmethod
-    def unit_in(self, batch: Any) -> Unit:
-        """Returns what a batch holds: images or other samples."""
-
-    @abstractmethod
-    def backend(self) -> dict[str, Any]:
-        """Describes the library and its devices."""
 
 
 class Loops:
@@ -121,7 +57,7 @@ class Loops:
       applies: puts remedies in place before each loop; None where none are wanted.
     """
 
-    def __init__(self, *, max_steps: int | None, tries: bool = False, applies: Applied | None = None) -> None:
+    def __init__(self, *, max_steps: int | None, tries: bool = False, applies: Applies | None = None) -> None:
         self._tries = tries
         self._applies = applies
         self._max_steps = max_steps
@@ -139,7 +75,7 @@ class Loops:
     @property
     def readable_data(self) -> Mapping[str, Any]:
         """The data of the longest loops that can be read again, as long as they are held; else None."""
-        readable = [(name, loop) for name, loop in self._named() if loop.source.reads_again]
+        readable = [(name, loop) for name, loop in self._named() if loop.adapter.reads_again]
         longest = {name for name, _ in sorted(readable, key=lambda named: -named[1].took_ns)[:_MOST_READ]}
         return {name: loop.held_data() if name in longest else None for name, loop in readable}
 
@@ -148,20 +84,20 @@ class Loops:
         return [(f"loop {number} ({loop.place})", loop) for number, loop in enumerate(loops, 1)]
 
     @property
-    def held(self) -> HeldLoop | None:
+    def longest(self) -> SeenLoop | None:
         """The loop that took longest, of those whose waiting is known; None unless remedies are to be tried."""
         candidates = [
-            HeldLoop(
+            SeenLoop(
                 name=name,
                 took_ns=loop.took_ns,
                 # How many a loop would have made that was left after so many steps is nowhere to be seen.
                 epochs=None if self._max_steps is not None and self._steps >= self._max_steps else loop.begun,
-                loader=loop.given,
+                anew=loop.last.anew,
+                data=loop.given,
                 record=loop.record(name),
                 threads=loop.step_threads,
                 work=loop.work,
                 behind=loop.behind,
-                anew=loop.last.anew,
                 left=loop.left and not loop.ended,
             )
             for name, loop in self._named()
@@ -181,23 +117,23 @@ class Loops:
         """Returns the data with the remedies that are to be put in place there."""
         return data if self._applies is None else self._applies.to_loop(Path(place).name, data)
 
-    def begin(self, source: Source, data: Any, place: str) -> Pass:
+    def begin(self, adapter: Adapter, data: Any, place: str) -> Pass:
         """Begins to watch a pass over data, in a loop at a place of the script."""
         # A generator of the script can loop over several loaders on one line, and make each anew for every epoch. So a
         # loop is identified by its place and its data.
-        kind = source.loop_kind()
+        kind = adapter.loop_kind()
         with self._noting:
-            key = place, kind, source.identity_of(data)
+            key = place, kind, adapter.identity(data)
             loop = self._loops.get(key)
             if loop is None:
-                loop = self._loops[key] = _Loop(Path(place).name, source, data, kind)
+                loop = self._loops[key] = _Loop(Path(place).name, adapter, data, kind)
             watched = Pass(place, data, loop, self._count, outer=self._step_here())
             for other in list(self._running):
                 if other.place == place and other.runs:
                     other.overtaken_by(watched)
             self._running.add(watched)
             given = data if self._applies is None else self._applies.as_given(data)
-            loop.note(data, given, held=self._tries and source.tries)
+            loop.note(data, given, held=self._tries and adapter.tries)
             # A script may make other data for each of a thousand loops: only those that run and the longest are held.
             kept = {running.loop for running in self._running} | {
                 max(self._loops.values(), key=lambda one: one.took_ns)
@@ -224,8 +160,8 @@ class Loops:
     def backend(self) -> dict[str, Any]:
         """Describes the libraries whose loops were watched, and their devices."""
         facts: dict[str, Any] = {}
-        for source in dict.fromkeys(loop.source for loop in self._loops.values()):
-            facts |= source.backend()
+        for adapter in dict.fromkeys(loop.adapter for loop in self._loops.values()):
+            facts |= adapter.backend()
         return facts
 
     def _count(self) -> None:
@@ -251,9 +187,9 @@ class _Loop:
       facts: of the data, for the record.
     """
 
-    def __init__(self, place: str, source: Source, data: Any, kind: str) -> None:
+    def __init__(self, place: str, adapter: Adapter, data: Any, kind: str) -> None:
         self.place = place
-        self.source = source
+        self.adapter = adapter
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
         self.mixed = self.left = self.ended = False
@@ -262,7 +198,7 @@ class _Loop:
         self.given: Any = None
         self.work: Work | None = None
         self.behind = False
-        workers = source.workers_of(data)
+        workers = adapter.workers(data)
         self.facts: dict[str, Any] = {"workers_asked": workers} if workers else {}
         self.last = LastData(data)
         self.data = reference_to(data) or (lambda: None)
@@ -271,7 +207,7 @@ class _Loop:
         self._results = self._waited_for = 0
         self._fetch_ns = self._host_ns = 0
         self.device: Device
-        self._data_kind = source.kind_of(data)
+        self._data_kind = adapter.label(data)
         self._kind = kind
         self._canary_ns = clock.canary_ns()
 
@@ -381,10 +317,11 @@ class Pass:
         self._drawn: tuple[int, int, int | None] | None = None
         self._step_cpu_ns = 0
         self._notes: StepNotes | None = None
-        self._traces = loop.source.traces and not loop.begun
+        self._traces = loop.adapter.traces and not loop.begun
         self._completion: Completion | None = None
+        self._results: Callable[[], Any] = list
         self._pending: deque[HostStep] = deque()
-        self._copies = None if loop.begun else loop.source.copies(data)
+        self._copies = None if loop.begun else loop.adapter.copies(data)
         # Passes of the same line that began while this one ran. `batches = iter(loader)` drops the older one then.
         self._newer: list[Callable[[], Pass | None]] = []
         # When the first steps, which trace, were over, and what this thread had traced by then: (time, count, time).
@@ -392,7 +329,7 @@ class Pass:
         self._tally = Tally(
             epoch=loop.begun,
             expected_steps=None,
-            ramp_steps=max(_RAMP_STEPS, loop.source.workers_of(data)),
+            ramp_steps=max(_RAMP_STEPS, loop.adapter.workers(data)),
             random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
@@ -458,7 +395,7 @@ class Pass:
         self._drawn = asked_ns, came_ns, images_in(batch)
         self._step_cpu_ns = clock.own_cpu_ns()
         if self.loop is not None and self.loop.unit is None:
-            self.loop.unit = self.loop.source.unit_in(batch)
+            self.loop.unit = self.loop.adapter.unit_in(batch)
         if self.loop is not None and self._copies is not None and (copies := self._copies.look(batch)):
             self.loop.facts["copies"] = copies
         return batch
@@ -499,7 +436,7 @@ class Pass:
             loop.note_traces(traces.count - count, traces.ns - traced_ns, clock.now_ns() - began_ns, traces.name)
         if self._tally.steps:
             self._tally.end_steps(whole=whole, left_ns=None if self._drawn is None else self._tally.last_ns)
-            loop.device = loop.source.device()
+            loop.device = device_of(loop.adapter.computed_by)
             asynchronous = loop.device.asynchronous and self._completion is None
             loop.epochs.append(self._tally.record(asynchronous=asynchronous))
 
@@ -509,9 +446,11 @@ class Pass:
         On a GPU none is noted: a sleep takes the place of its steps.
         """
         loop = self.loop
-        if loop is None or loop.loader is None or loop.work is not None or loop.source.device().kind == "gpu":
+        if loop is None or loop.loader is None or loop.work is not None:
             return None
-        return loop.source.step_notes()
+        if device_of(loop.adapter.computed_by).kind == "gpu":
+            return None
+        return loop.adapter.step_notes()
 
     def _end_notes(self) -> None:
         notes, self._notes = self._notes, None
@@ -530,7 +469,8 @@ class Pass:
         loop.note_step(now_ns - came_ns - apart_ns, clock.own_cpu_ns() - self._step_cpu_ns - apart_cpu_ns)
         traced, self._traces = self._traces, False
         if not self._tally.steps and not self._pending:
-            self._completion = loop.source.completion()
+            computing = Computing()
+            self._completion, self._results = computing.completion(), computing.results
             loop.behind = self._completion is not None
         if self._completion is None:
             self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=traced, apart_ns=apart_ns)
@@ -546,7 +486,7 @@ class Pass:
                 apart_ns=apart_ns,
             )
         )
-        results = loop.source.results()
+        results = self._results()
         if not traced:
             loop.note_behind(waited_for=not results, fetch_ns=came_ns - asked_ns, wall_ns=now_ns - asked_ns)
         self._completion.add(results)

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-import multiprocessing
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import keras
-import numpy as np
 
-from unstall import forks
 from unstall.profiles import clock
+from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
-from unstall.profiles.remedies.loop_data import is_loop_data, loader_kind
 from unstall.profiles.results.account import Account
 from unstall.profiles.script.callback import WatchCallback
 from unstall.profiles.script.epochs import EpochRecord
@@ -31,15 +28,10 @@ from unstall.profiles.script.hooks import time_hooks
 from unstall.profiles.script.last_data import LastData
 from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
 from unstall.profiles.script.run import wait_for_threads
+from unstall.profiles.script.seen import Applies, SeenFit, SeenLoop
 from unstall.profiles.script.watch import Watch
 from unstall.profiles.stages.places import Place, named, users_call
-from unstall.profiles.trial.ceilings import measure_ceilings
-from unstall.profiles.trial.held_fit import HeldFit
-from unstall.profiles.trial.held_loop import HeldLoop
 from unstall.profiles.unit import SAMPLE
-
-if TYPE_CHECKING:
-    from unstall.profiles.trial.applying import Applied
 
 # Arguments of `fit` that say what it is fed with.
 _FED = (
@@ -62,6 +54,12 @@ _LEAST_STEPS_ALONE = 3
 _CEILINGS_S, _CEILINGS_RATIO = 20.0, 0.1
 
 
+class MeasureCeilings(Protocol):
+    """Measures the model of a `fit` that has ended, without its loader."""
+
+    def __call__(self, model: Any, watch: Watch, *, first_round: int) -> Ceilings: ...
+
+
 class Profiler:
     """Collects a record of each `fit` of a script.
 
@@ -70,31 +68,36 @@ class Profiler:
     read again if the script still holds them.
 
     Args:
-      ceilings: whether to measure the model without its loader after each `fit`.
+      ceilings: measures the model of a `fit` without its loader, after the `fit`; None where that is not wanted.
       max_steps: number of steps, over the whole script, after which `fit` raises SystemExit(0); None for no limit.
       tries: whether remedies are to be tried afterwards. Then the model of the longest `fit` is held as well, and what
         that `fit` was given.
       applies: puts remedies in place before each `fit`; None where none are wanted.
 
     Attributes:
-      held: the `fit` that took longest of those that have ended by themselves; None unless remedies are to be tried.
+      longest: the `fit` that took longest of those that have ended by themselves; None unless remedies are to be tried.
       fits: a record for each place in the script where `fit` made a step, in order. Calls on one line with the same
         model and kind of data share a record.
       why_unwatched: why the steps of a `fit` could not be watched at all; None if all could.
     """
 
     def __init__(
-        self, *, ceilings: bool, max_steps: int | None, tries: bool = False, applies: Applied | None = None
+        self,
+        *,
+        ceilings: MeasureCeilings | None,
+        max_steps: int | None,
+        tries: bool = False,
+        applies: Applies | None = None,
     ) -> None:
         self.fits: list[FitRecord] = []
-        self.held: HeldFit | HeldLoop | None = None
+        self.longest: SeenFit | SeenLoop | None = None
         self._tries = tries
         self._applies = applies
         self._took_ns: dict[str, int] = {}
         # Steps of the whole epochs of `fit`, by the place of the call.
         self._lengths: dict[str, set[int]] = {}
         self.why_unwatched: str | None = None
-        self._ceilings = ceilings
+        self._measure_ceilings = ceilings
         self._max_steps = max_steps
         self._steps = 0
         # A script can train in several threads.
@@ -218,10 +221,9 @@ class Profiler:
             bound.arguments |= self._applies.to_fit(place, call, given)
         data = bound.arguments.get("x")
         canary_ns, began_ns = clock.canary_ns(), clock.now_ns()
-        workers = getattr(data, "workers", getattr(data, "num_workers", None))  # of a PyDataset, or of a DataLoader
         callback = WatchCallback(
-            keep_batches=_KEPT_BATCHES if self._ceilings else 0,
-            ramp_steps=max(2, workers if isinstance(workers, int) else 0),
+            keep_batches=0 if self._measure_ceilings is None else _KEPT_BATCHES,
+            ramp_steps=max(2, adapter(data).workers_in_fit(data)),
             on_steps=self._count,
         )
         whole = interrupted = False
@@ -283,12 +285,12 @@ class Profiler:
             evaluation = FitRecord(
                 name=self._name(function, place, caller),
                 model=model.name,
-                data_kind=data_kind(data),
+                data_kind=adapter(data).label(data),
                 epochs=(record,),
                 device=_device(),
                 ceilings=Ceilings(samples=(), reason="only the model of a fit is run by itself"),
                 canary_ns=canary_ns,
-                training={"data": data_kind(data)},
+                training={"data": adapter(data).label(data)},
                 why_unknown=why_unknown,
                 unit=unit or SAMPLE,
             )
@@ -356,7 +358,7 @@ class Profiler:
             fit = FitRecord(
                 name=self._name("fit", place, caller),
                 model=model.name,
-                data_kind=data_kind(data),
+                data_kind=adapter(data).label(data),
                 epochs=tuple(watch.records),
                 device=_device(),
                 ceilings=ceilings,
@@ -370,7 +372,7 @@ class Profiler:
             fit = self._add(fit, caller, "fit", place, model, data)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
             self._lengths.setdefault(place, set()).update(record.steps for record in watch.records if record.whole)
-            if _is_re_iterable(data):
+            if adapter(data).reads_again:
                 self._data[fit.name] = weakref.ref(data)
                 if self._took_ns[fit.name] == max(self._took_ns[name] for name in self._data):
                     self._held = data
@@ -390,27 +392,27 @@ class Profiler:
             took_ns = self._took_ns[fit.name]
             epochs = self._epochs_of(fit, given, watch)
             anew = any(caller.last.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
-            if self.held is not None and took_ns < self.held.took_ns:
+            if self.longest is not None and took_ns < self.longest.took_ns:
                 return
-            if keras.backend.backend() == "torch" and is_loop_data(given.get("x")):
-                self.held = HeldLoop(  # Keras' own step cannot be run apart on PyTorch, as that of a loop cannot
+            if keras.backend.backend() == "torch" and adapter(given.get("x")).tries:
+                self.longest = SeenLoop(  # Keras' own step cannot be run apart on PyTorch, as that of a loop cannot
                     name=fit.name,
                     took_ns=took_ns,
                     epochs=epochs,
-                    loader=given["x"],
+                    data=given["x"],
                     record=fit,
                     threads=sys.modules["torch"].get_num_threads(),
                     anew=anew,
                 )
             else:
-                self.held = HeldFit(
+                self.longest = SeenFit(
                     name=fit.name,
                     took_ns=took_ns,
                     epochs=epochs,
                     model=model,
                     train_function=model.train_function,
                     arguments={"epochs": 1} | {name: given[name] for name in _FED if name in given},
-                    element_spec=watch.element_spec,
+                    batch_spec=watch.element_spec,
                     place=call,
                     epoch_batches=_epoch_batches(watch),
                     anew=anew,
@@ -426,7 +428,7 @@ class Profiler:
         return max(asked, watch.epochs) if epochs == watch.epochs else None
 
     def _ceilings_of(self, model: Any, watch: Watch, interrupted: bool, caller: _Caller | None) -> Ceilings:
-        if not self._ceilings:
+        if self._measure_ceilings is None:
             return Ceilings(
                 samples=(), reason="--no-ceilings" if self._applies is None else "not measured with --apply"
             )
@@ -441,7 +443,7 @@ class Profiler:
         began_ns = clock.now_ns()
         self._thread_state.paused = True
         try:
-            return measure_ceilings(model, watch, first_round=watch.records[-1].epoch + 1)
+            return self._measure_ceilings(model, watch, first_round=watch.records[-1].epoch + 1)
         finally:
             self._thread_state.paused = False
             self._ceilings_s += (clock.now_ns() - began_ns) / 1e9
@@ -491,7 +493,7 @@ class _Caller:
 
     def __init__(self, function: str, place: str, model: Any, data: Any, at: int) -> None:
         self.at = at
-        self._call = (function, place, data_kind(data))
+        self._call = (function, place, adapter(data).label(data))
         self.last = LastData(data)
         self._model: Callable[[], Any] = weakref.ref(model)
         optimizer = _optimizer_of(model)
@@ -499,7 +501,7 @@ class _Caller:
 
     def is_of(self, function: str, place: str, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is _optimizer_of(model)
-        return same and self._call == (function, place, data_kind(data))
+        return same and self._call == (function, place, adapter(data).label(data))
 
 
 def _optimizer_of(model: Any) -> Any:
@@ -516,31 +518,6 @@ def _took_ns(watch: Watch) -> int:
     return sum(record.outer_ns for record in watch.records)
 
 
-def data_kind(data: Any) -> str:
-    """Returns the kind of the data that `fit` was given, in plain words."""
-    if hasattr(data, "element_spec"):
-        return "a tf.data.Dataset"
-    if is_loop_data(data):
-        return loader_kind(data)
-    parents = type(data).__mro__
-    if any(parent.__module__.endswith("preprocessing.image") and parent.__name__ == "Iterator" for parent in parents):
-        return "an ImageDataGenerator iterator"
-    if isinstance(data, keras.utils.PyDataset):
-        return f"a PyDataset ({type(data).__name__})"
-    if isinstance(data, np.ndarray):
-        return "NumPy arrays"
-    if inspect.isgenerator(data):
-        return "a generator"
-    if isinstance(data, (dict, list, tuple)):
-        return f"{type(data).__name__} of arrays"
-    return f"{'an iterator' if hasattr(data, '__next__') else 'data'} of type {type(data).__name__}"
-
-
-def _is_re_iterable(data: Any) -> bool:
-    """Whether the data can be read again and taken apart into stages."""
-    return is_loop_data(data) or isinstance(data, keras.utils.PyDataset)
-
-
 def _place(frame: Any) -> str:
     return f"{named(frame.f_code.co_filename)}:{frame.f_lineno}"
 
@@ -554,7 +531,7 @@ def _device() -> Device:
 
 def _training(model: Any, data: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "data": data_kind(data),
+        "data": adapter(data).label(data),
         "jit_compile": bool(model.jit_compile),
         "steps_per_execution": model.steps_per_execution,
     }
@@ -564,13 +541,5 @@ def _training(model: Any, data: Any) -> dict[str, Any]:
         facts["optimizer"] = type(model.optimizer).__name__
     if isinstance(model.loss, str):
         facts["loss"] = model.loss
-    if isinstance(data, keras.utils.PyDataset):
-        facts["workers_asked"] = data.workers
-        facts["worker_processes"] = bool(data.use_multiprocessing and data.workers)
-        are_forked = facts["worker_processes"] and multiprocessing.get_start_method() == "fork"
-        if are_forked and keras.backend.backend() == "tensorflow":
-            with suppress(OSError):  # no memory or process is left: it is not known
-                facts["forks_collect"] = forks.collect_garbage()
-    elif getattr(data, "num_workers", 0) and is_loop_data(data):
-        facts["workers_asked"] = data.num_workers
+    facts |= adapter(data).facts_of_workers(data)
     return facts

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from unstall.profiles import clock
+from unstall.profiles.data.numbers import reference_to
 from unstall.profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from unstall.profiles.measure.batches import REPLAY_BYTES, unit_in
 from unstall.profiles.measure.completion import Completion
@@ -20,7 +21,6 @@ from unstall.profiles.script.completion import HostStep, settle
 from unstall.profiles.script.counting import images_in, iterator_count, size_bytes
 from unstall.profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
 from unstall.profiles.script.keras_private import images_weighed, missing_to_count
-from unstall.profiles.script.last_data import reference_to
 from unstall.profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
 from unstall.profiles.unit import Unit
 

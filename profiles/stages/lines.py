@@ -15,9 +15,8 @@ from line_profiler import LineProfiler
 
 import unstall
 from unstall.profiles import clock
-from unstall.profiles.measure.batches import is_py_dataset
+from unstall.profiles.data import adapter
 from unstall.profiles.stage_table import AnnotatedFunction, Line
-from unstall.profiles.stages.tf_graph import nodes, python_functions_wrapped, rebuilt
 
 # How many functions are annotated at most; each spends at least this part of the time in its own lines.
 _MOST_FUNCTIONS, _LEAST_RATIO = 6, 0.03
@@ -30,12 +29,12 @@ _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 def annotate(data: Any) -> tuple[AnnotatedFunction, ...]:
     """Reads some batches in this thread, without workers, and times the lines of the slowest Python functions.
 
-    Python functions run in a PyDataset when a batch is asked for, in a map-style data set when a sample is, and in a
-    tf.data pipeline in `tf.numpy_function`, `tf.py_function` and `from_generator`. TensorFlow's own operations have no
-    lines.
+    Python functions run in a PyDataset when a batch is asked for, in the data set of a DataLoader when a sample is, and
+    in a tf.data pipeline in `tf.numpy_function`, `tf.py_function` and `from_generator`. TensorFlow's own operations
+    have no lines.
 
     Args:
-      data: a keras.utils.PyDataset, a map-style data set such as PyTorch's, or a tf.data.Dataset.
+      data: a keras.utils.PyDataset, a DataLoader of PyTorch's whose data set is read by index, or a tf.data.Dataset.
     Returns:
       The functions, the slowest first; empty where no Python code runs.
     Raises:
@@ -87,19 +86,9 @@ def _annotated(
 def _read(data: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]], limit_s: float) -> None:
     """Reads at most one epoch of batches, one after another, with all Python functions wrapped by `wrap`."""
     until_ns = clock.now_ns() + int(limit_s * 1e9)
-    if not hasattr(data, "element_spec"):
-        make = wrap(data.__getitem__)
-        for index in range(data.num_batches if is_py_dataset(data) else len(data)):
-            make(index)
-            if clock.now_ns() > until_ns:
-                break
-        return
-
-    pipeline = nodes(data)
-    with python_functions_wrapped(pipeline, wrap):
-        for _ in rebuilt(pipeline)[-1]:
-            if clock.now_ns() > until_ns:
-                break
+    for _ in adapter(data).wrapped(data, wrap):
+        if clock.now_ns() > until_ns:
+            break
 
 
 def _noting(function: Callable[..., Any], own_ns: dict[types.CodeType, int]) -> Callable[..., Any]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unstall.profiles.data import DataKind, Use, adapter
+from unstall.profiles.data.arrays import parts_of
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies import NEEDS, Remedy, gains_of
-from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.loop_data import loop_data
-from unstall.profiles.remedies.room import room_here
+from unstall.profiles.remedies.data import Failed
 from unstall.profiles.report.document import RESULTS, DocumentError, load
 from unstall.profiles.report.measurements import KINDS, SCRIPT, derive
 from unstall.profiles.stages.places import Place, note_as
@@ -21,8 +21,6 @@ from unstall.profiles.trial.random_states import random_states_put_back
 
 # The attribute of data that holds what takes their place.
 _HELD = "_unstall_made"
-# How many calls at once a stage that waits takes for each core, where its waiting was not measured.
-_CALLS_PER_CORE = 4
 
 
 class _Held(list[Any]):
@@ -115,11 +113,6 @@ def _place_in(name: str) -> str:
     return name.partition("(")[2].rstrip(")")
 
 
-def _pool_calls(names: Sequence[str], calls: int | None) -> int | None:
-    """Returns how many calls at once the maps get by "pool", which an earlier run may have measured."""
-    return calls or _CALLS_PER_CORE * room_here().calls if "pool" in names else None
-
-
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class _Made:
     """What takes the place of data.
@@ -162,14 +155,10 @@ class Applied:
     def only(self, name: str) -> tuple[str, ...]:
         """Returns the remedies in place at a `fit` or loop, by its name in the report."""
         place = _place_in(name)
-        return self._names(place)[0] if place in self.done else ()
+        return self._names(place) if place in self.done else ()
 
-    def _names(self, place: str) -> tuple[tuple[str, ...], int | None]:
-        for one in self._wanted:
-            if one.place in (None, place):
-                calls = [remedy.calls for remedy in one.remedies if remedy.calls]
-                return one.names, max(calls, default=None)
-        return (), None
+    def _names(self, place: str) -> tuple[str, ...]:
+        return next((one.names for one in self._wanted if one.place in (None, place)), ())
 
     def to_fit(self, place: str, call: Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of a `fit` that differ with the remedies; none where they cannot be put in place.
@@ -179,7 +168,7 @@ class Applied:
           call: the same, with the end of the call.
           arguments: of `fit`, by name.
         """
-        names, calls = self._names(place)
+        names = self._names(place)
         if not names:
             return {}
         given = tuple(arguments.get(name) for name in ("x", "y", "sample_weight"))
@@ -187,30 +176,29 @@ class Applied:
         key = (*map(id, given), *map(arguments.get, settings), arguments.get("validation_data") is None, names)
         made = self._made.get(key)
         if made is None:
-            from unstall.profiles.remedies.fit_data import are_arrays
-
-            made = _Made(new=self._new_for_fit(place, call, arguments, names, calls), beside=given[1:])
-            if not are_arrays(given[0]):  # the script may change arrays in place, and a dataset of them is a copy
+            made = _Made(new=self._new_for_fit(place, call, arguments, names), beside=given[1:])
+            if (
+                adapter(given[0]).kind(given[0]) is not DataKind.ARRAYS
+            ):  # the script may change arrays in place, and a dataset of them is a copy
                 self._keep_while_there(key, given[0], made)
         if made.new:
             self.done[place] = ", ".join(names)
         return made.new
 
     def _new_for_fit(
-        self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str], calls: int | None
+        self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str]
     ) -> dict[str, Any]:
         """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
-        from unstall.profiles.remedies.fit_data import data_of, parts_of
-
+        given = arguments.get("x")
         try:
             with random_states_put_back():
-                pool = _pool_calls(names, calls)
-                new = _whole(names, lambda only: data_of(arguments, NEEDS, place=call, pool_calls=pool, only=only))
+                new = _whole(given, Use(arguments=arguments, place=call), names)
         except Exception as error:  # the user's code can raise anything: the script goes on as it is
             self.failed[place] = str(error)
             return {}
         changed = dict(new.arguments) if isinstance(new, FitData) else {"x": new}
-        if "y" in arguments and hasattr(changed["x"], "element_spec"):
+        kind = adapter(given).kind(given)
+        if "y" in arguments and kind is DataKind.ARRAYS:  # which are one dataset now
             changed |= {"y": None, "sample_weight": None}
             _, held_out = parts_of(arguments)
             if held_out is not None:
@@ -219,25 +207,24 @@ class Applied:
 
     def to_loop(self, place: str, loader: Any) -> Any:
         """Returns what a loop reads with the remedies; the same where they cannot be put in place."""
-        names, calls = self._names(place)
+        names = self._names(place)
         key = (id(loader), names)
         if not names:
             return loader
         made = self._made.get(key)
         if made is None:
-            made = _Made(new=self._new_for_loop(place, loader, names, calls))
+            made = _Made(new=self._new_for_loop(place, loader, names))
             self._keep_while_there(key, loader, made)
         if made.new is None:
             return loader
         self.done[place] = ", ".join(names)
         return made.new
 
-    def _new_for_loop(self, place: str, loader: Any, names: Sequence[str], calls: int | None) -> Any:
+    def _new_for_loop(self, place: str, loader: Any, names: Sequence[str]) -> Any:
         """Builds what a loop reads with the remedies; None where they cannot be put in place."""
         try:
             with random_states_put_back():
-                pool = _pool_calls(names, calls)
-                new = _whole(names, lambda only: loop_data(loader, NEEDS, pool_calls=pool, only=only))
+                new = _whole(loader, Use(), names)
             note_as(new, loader)
             self._given[id(new)] = weakref.ref(new), weakref.ref(loader)
         except Exception as error:  # as in `_new_for_fit`
@@ -255,19 +242,18 @@ class Applied:
             self._made[key] = made
 
 
-def _whole(names: Sequence[str], found: Callable[[Sequence[str]], Data]) -> Any:
+def _whole(given: Any, use: Use, names: Sequence[str]) -> Any:
     """Returns the data of whole epochs with these remedies.
 
-    Args:
-      found: returns the data with those of these remedies that they have; with all that they have for no names.
     Raises:
       Failed: if the data have no remedy of such a name, or cannot be built with it.
     """
-    data = found(names)
+    library = adapter(given)
+    data = library.rebuilt(given, use, NEEDS, only=names)
     unknown = set(names) - {remedy.name for remedy in data.remedies}
     for name in names:
         if name in unknown:
             why = next((one.reason for one in data.untried if one.name == name), None)
-            known = ", ".join(remedy.name for remedy in found(()).remedies) or "none"
+            known = ", ".join(remedy.name for remedy in library.rebuilt(given, use, NEEDS).remedies) or "none"
             raise Failed(why or f"there is no remedy {name} for these data. Known: {known}")
     return data.whole(names)

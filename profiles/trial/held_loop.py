@@ -1,20 +1,20 @@
-"""What is kept of the longest loop over a `DataLoader` or a `tf.data.Dataset`, so that remedies can be tried."""
+"""The longest loop of a script, so that remedies for its data can be tried."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unstall.profiles import clock
+from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.loop_data import loop_data
 from unstall.profiles.remedies.turns import Measure
-from unstall.profiles.script.results import FitRecord
+from unstall.profiles.script.seen import SeenLoop
 from unstall.profiles.statistics import median
 from unstall.profiles.trial.random_states import random_states_put_back
 from unstall.profiles.trial.surrogate import BehindTheHost, computing, measure_loop, sleeping
@@ -34,81 +34,49 @@ _OWN_STEP = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLoop:
-    """A loop: its data, and the times of its steps.
+@contextmanager
+def opened_loop(seen: SeenLoop, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
+    """Yields the data of a loop, and what times a loop over them, with a surrogate for its steps.
 
-    Attributes:
-      name, took_ns, epochs: as `profiles.trial.trying.Held` says.
-      loader: the data of its last pass: a `DataLoader` or a `tf.data.Dataset`.
-      record: of the loop.
-      threads: how many threads a step keeps busy.
-      work: the modules and optimizers of a step in PyTorch; None where these are not known.
-      behind: whether a device computes the steps behind the host.
-      anew: whether the script made its data anew for each epoch.
-      left: whether the script left the data before their end, in every pass.
+    Raises:
+      Failed: if the data cannot be built again, or nothing is known of the steps.
     """
-
-    name: str
-    took_ns: int
-    epochs: int | None
-    loader: Any
-    record: FitRecord
-    threads: int
-    work: Work | None = None
-    behind: bool = False
-    anew: bool = False
-    left: bool = False
-
-    @contextmanager
-    def opened(self, needs: Sequence[Need]) -> Iterator[tuple[Data, Measure]]:
-        """Yields the data of the loop, and what times a loop over them, with a stand-in in the place of its steps."""
-        steady = [epoch for epoch in self.record.epochs if epoch.steady_steps and epoch.steady_wait_ns is not None]
-        if not steady:
-            raise Failed("the loop made too few steps to tell how long one takes")
-        step_s = (
-            median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
-        )
-        whole = [epoch.steps for epoch in self.record.epochs if epoch.whole]
-        on_gpu = self.record.device.kind == "gpu"
-        in_tensorflow = hasattr(self.loader, "element_spec")
-        torch_put_back = nullcontext() if in_tensorflow else _torch_put_back()
-        with random_states_put_back(), torch_put_back, warnings.catch_warnings(action="ignore"):
-            data = loop_data(
-                self.loader,
-                needs,
-                images_per_batch=self.record.batch_size,
-                epoch_batches=max(whole, default=None),
-                on_gpu=on_gpu,
-                anew=self.anew,
-                left=self.left,
-            )
-            with closing(data), self.work.put_back() if self.work else nullcontext():
-                step = None if self.work is None else _own_step(self.work, step_s, data)
-                data.stands_in = _OWN_STEP
-                if step is None:
-                    data.stands_in = _STAND_IN.format("a sleep" if on_gpu else "as much computing")
-                    step = sleeping(step_s) if on_gpu else computing(step_s, self._computes(in_tensorflow))
-                if not self.behind:
-                    yield data, partial(measure_loop, step)
-                    return
-                with closing(BehindTheHost(step)) as behind:
-                    yield data, partial(measure_loop, behind)
-
-    def _computes(self, in_tensorflow: bool) -> Callable[[int], object]:
-        """Returns what computes so many units with the library that reads the data, on the threads of a step."""
-        if in_tensorflow:
-            from unstall.profiles.remedies.tf_remedies import computing_on
-        else:
-            from unstall.profiles.remedies.loader_remedies import computing_on
-        return computing_on(self.threads)
+    record = seen.record
+    steady = [epoch for epoch in record.epochs if epoch.steady_steps and epoch.steady_wait_ns is not None]
+    if not steady:
+        raise Failed("the loop made too few steps to tell how long one takes")
+    step_s = median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
+    on_gpu = record.device.kind == "gpu"
+    use = Use(
+        images_per_batch=record.batch_size,
+        epoch_batches=max((epoch.steps for epoch in record.epochs if epoch.whole), default=None),
+        on_gpu=on_gpu,
+        anew=seen.anew,
+        left=seen.left,
+    )
+    library = adapter(seen.data)
+    with random_states_put_back(), _torch_put_back(), warnings.catch_warnings(action="ignore"):
+        data = library.rebuilt(seen.data, use, needs)
+        with closing(data), seen.work.put_back() if seen.work else nullcontext():
+            step = None if seen.work is None else _own_step(seen.work, step_s, data)
+            data.stands_in = _OWN_STEP
+            if step is None:
+                data.stands_in = _STAND_IN.format("a sleep" if on_gpu else "as much computing")
+                step = sleeping(step_s) if on_gpu else computing(step_s, library.computing_on(seen.threads))
+            if not seen.behind:
+                yield data, partial(measure_loop, step)
+                return
+            with closing(BehindTheHost(step)) as behind:
+                yield data, partial(measure_loop, behind)
 
 
 @contextmanager
 def _torch_put_back() -> Iterator[None]:
-    """Restores PyTorch's random state and number of threads when the block ends."""
-    import torch
-
+    """Restores PyTorch's random state and number of threads when the block ends, where the script has imported it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "get_rng_state"):  # or another package of that name
+        yield
+        return
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     try:
         yield

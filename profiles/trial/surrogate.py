@@ -11,14 +11,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from unstall.profiles import clock
+from unstall.profiles.data import adapter
 from unstall.profiles.machine.others import Others
-from unstall.profiles.remedies.data import Failed
-from unstall.profiles.remedies.loop_data import steady_of
+from unstall.profiles.remedies.data import Failed, InMemory
 from unstall.profiles.samples import Sample
 from unstall.profiles.unit import images_in
 
 # How long the surrogate's unit of computing is timed.
 _TIMED_NS = 50_000_000
+# Of batches in memory, so many first steps of an epoch are not steady.
+_RAMP_STEPS = 2
 
 
 def computing(step_s: float, compute: Callable[[int], object]) -> Callable[[], object]:
@@ -98,7 +100,7 @@ def measure_loop(
         del batches
         if not steps:
             raise Failed("the data give no batch")
-        first, last = steady_of(data, len(steps))
+        first, last = _steady_of(data, len(steps))
         steady = steps[first:last]
         steady_ns += steady[-1][2] - steady[0][0]
         steady_wait_ns += sum(came - asked for asked, came, _, _ in steady)
@@ -124,3 +126,8 @@ def measure_loop(
         canary_ns=canary_ns,
         others_ratio=others.ratio(),
     )
+
+
+def _steady_of(data: Any, steps: int) -> tuple[int, int]:
+    """Returns the first of so many steps of an epoch that is steady, and the first after it that is not."""
+    return (min(_RAMP_STEPS, steps - 1), steps) if isinstance(data, InMemory) else adapter(data).steady(data, steps)

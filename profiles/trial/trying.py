@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from unstall.profiles import clock
@@ -15,6 +15,7 @@ from unstall.profiles.report.measurements import MeasurementDocument, derive
 from unstall.profiles.report.screen_lines import is_short
 from unstall.profiles.results.attribution import Attribution, bound_of
 from unstall.profiles.results.result import Result
+from unstall.profiles.script.seen import SeenFit, SeenLoop
 from unstall.profiles.text import error_text
 from unstall.profiles.trial.progress import TrialProgress
 
@@ -35,14 +36,11 @@ class Held(Protocol):
 
     Attributes:
       name: of the `fit` or loop, as in the report.
-      took_ns: time of its epochs.
       epochs: how many there were, or would have been without `--max-steps`; None where that is not known.
     """
 
     @property
     def name(self) -> str: ...
-    @property
-    def took_ns(self) -> int: ...
     @property
     def epochs(self) -> int | None: ...
 
@@ -52,6 +50,30 @@ class Held(Protocol):
         Raises:
           Failed: if the data cannot be built again, or the steps cannot be made apart from the script.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldBySeen:
+    """A `fit` or a loop that was seen, as `Held`."""
+
+    seen: SeenFit | SeenLoop
+
+    @property
+    def name(self) -> str:
+        return self.seen.name
+
+    @property
+    def epochs(self) -> int | None:
+        return self.seen.epochs
+
+    def opened(self, needs: Sequence[Need]) -> AbstractContextManager[tuple[Data, Measure]]:
+        if isinstance(self.seen, SeenLoop):
+            from unstall.profiles.trial.held_loop import opened_loop
+
+            return opened_loop(self.seen, needs)
+        from unstall.profiles.trial.held_fit import opened_fit
+
+        return opened_fit(self.seen, needs)
 
 
 def needs_of(attribution: Attribution, *, frozen: bool) -> tuple[Need, ...]:
@@ -84,8 +106,8 @@ def is_doubtful(result: Result) -> bool:
 
 def longest(watchers: list[Profiler | Loops]) -> Held | None:
     """Returns what is held of the `fit` or loop that took longest."""
-    held = [one for watcher in watchers if (one := watcher.held) is not None]
-    return max(held, key=lambda one: one.took_ns, default=None)
+    seen = [one for watcher in watchers if (one := watcher.longest) is not None]
+    return _HeldBySeen(max(seen, key=lambda one: one.took_ns)) if seen else None
 
 
 def with_trial(

@@ -11,7 +11,7 @@ from unstall.profiles.script.profiler import Profiler
 
 @pytest.fixture
 def watched() -> Iterator[Profiler]:
-    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler = Profiler(ceilings=None, max_steps=None)
     profiler.attach()
     yield profiler
     profiler.detach()

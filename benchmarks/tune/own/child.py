@@ -27,9 +27,9 @@ from unstall.profiles.remedies import (
     name_from_here,
     source_of,
 )
-from unstall.profiles.remedies.fit_data import measure_with
 from unstall.profiles.remedies.tf_remedies import TfData
 from unstall.profiles.stages import note_places
+from unstall.profiles.trial.held_fit import measure_with
 
 
 def call(text: str) -> Any:

@@ -6,7 +6,8 @@ import keras
 import pytest
 
 from tests.planted import SleepyDataset, a_batch
-from unstall.profiles.measure.ahead import Ahead, ahead_of_workers, ramp_of
+from unstall.profiles.data import adapter
+from unstall.profiles.measure.ahead import Ahead, ramp_of
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,12 @@ def test_a_py_dataset_works_ahead_by_its_workers_and_its_queue(options: dict, pa
         def __len__(self) -> int:
             return 1
 
-    assert ahead_of_workers(Data(**options)) == Ahead(parallel_batches=parallel, buffered_batches=buffered)
+    data = Data(**options)
+    assert adapter(data).ahead(data) == Ahead(parallel_batches=parallel, buffered_batches=buffered)
 
 
 @pytest.mark.parametrize("data", [[a_batch()], lambda: iter([a_batch()])])
 def test_lists_and_functions_work_ahead_by_nothing_that_can_be_seen(data: object) -> None:
-    assert ahead_of_workers(data) == Ahead()
-    assert ahead_of_workers(SleepyDataset(1)) == Ahead()
+    assert adapter(data).ahead(data) == Ahead()
+    one_by_one = SleepyDataset(1)
+    assert adapter(one_by_one).ahead(one_by_one) == Ahead()

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.builders import given_to_fit
 from unstall import forks
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.edits import reads_as
-from unstall.profiles.remedies.fit_data import data_of, measure_with
 from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.stages.places import Place
+from unstall.profiles.trial.held_fit import measure_with
 
 IMAGES = np.random.default_rng(0).random((64, 4)).astype(np.float32)
 LABELS = np.arange(64, dtype=np.float32)
@@ -151,7 +152,7 @@ def test_the_variable_of_the_script_is_set_in_front_of_fit(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("train = 3\nmodel.fit(train, epochs=3)\n")
     place = Place(file=str(path), line=2, end_line=2, end_column=26)
-    data = data_of({"x": Batches()}, ["waiting"], place=place, room=ROOM)
+    data = given_to_fit({"x": Batches()}, ["waiting"], place=place, room=ROOM)
     [workers, *_] = data.remedies
     assert workers.code == "train.workers = 2\ntrain.max_queue_size = 10"
     assert workers.place == "train.py:2"
@@ -159,7 +160,7 @@ def test_the_variable_of_the_script_is_set_in_front_of_fit(tmp_path):
 
 
 def test_the_settings_are_those_of_the_variable_where_no_fit_is_known():
-    [workers, *_] = data_of({"x": Batches()}, ["waiting"], name="rows", room=ROOM).remedies
+    [workers, *_] = given_to_fit({"x": Batches()}, ["waiting"], name="rows", room=ROOM).remedies
     assert workers.code == "rows.workers = 2\nrows.max_queue_size = 10" and workers.edits == ()
 
 
@@ -193,7 +194,9 @@ def test_the_edit_cuts_arrays_as_the_call_does(given, batch_size, written, tmp_p
     path = tmp_path / "train.py"
     path.write_text(f"import tensorflow as tf\nmodel.fit(X, Y, {given})\n")
     place = Place(file=str(path), line=2, end_line=2, end_column=len(f"model.fit(X, Y, {given})"))
-    [remedy] = data_of({"x": IMAGES, "y": LABELS, "batch_size": batch_size}, ["edges"], place=place, room=ROOM).remedies
+    [remedy] = given_to_fit(
+        {"x": IMAGES, "y": LABELS, "batch_size": batch_size}, ["edges"], place=place, room=ROOM
+    ).remedies
     assert f"from_tensor_slices((X, Y)).shuffle(64){written}.prefetch(2)" in reads_as(remedy.edits)
 
 
@@ -205,7 +208,7 @@ def test_numbers_of_other_types_are_those_that_keras_makes_of_them():
 
 
 def test_the_last_arrays_are_left_to_validation():
-    data = data_of({"x": IMAGES, "y": LABELS, "validation_split": 0.25}, ["edges"], room=ROOM)
+    data = given_to_fit({"x": IMAGES, "y": LABELS, "validation_split": 0.25}, ["edges"], room=ROOM)
     assert data.epoch_images == 48
 
 
@@ -219,7 +222,7 @@ def test_the_last_arrays_are_left_to_validation():
 )
 def test_what_cannot_be_built_again_is_refused(arguments, message):
     with pytest.raises(Failed, match=message):
-        data_of(arguments, ["edges"], room=ROOM)
+        given_to_fit(arguments, ["edges"], room=ROOM)
 
 
 @pytest.mark.parametrize(("data", "epochs"), [([IMAGES[:8]], 1), (FitData(arguments={"x": IMAGES}), 5)])

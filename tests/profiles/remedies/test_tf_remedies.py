@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.builders import MS
+from tests.builders import MS, given_to_fit
 from tests.checks import run_python
 from tests.planted import planted
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies import NEEDS, tf_finding, tf_remedies
 from unstall.profiles.remedies.data import Failed
-from unstall.profiles.remedies.fit_data import data_of
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.tf_remedies import TfData
 from unstall.profiles.stages import nodes, note_places, tf_stages
@@ -491,10 +490,10 @@ def test_data_without_an_end_keep_their_batches_and_their_shuffles():
 
 
 def test_a_part_of_the_data_an_epoch_is_no_reason_for_a_cache():
-    data = data_of({"x": PIPELINES["plain"](), "steps_per_epoch": 5}, NEEDS, room=ROOM)
+    data = given_to_fit({"x": PIPELINES["plain"](), "steps_per_epoch": 5}, NEEDS, room=ROOM)
     assert not any("cache" in remedy.name for remedy in data.remedies)
     assert any(one.name == "cache" and "steps_per_epoch" in one.reason for one in data.untried)
-    whole = data_of({"x": PIPELINES["plain"](), "steps_per_epoch": 25}, NEEDS, room=ROOM)
+    whole = given_to_fit({"x": PIPELINES["plain"](), "steps_per_epoch": 25}, NEEDS, room=ROOM)
     assert any("cache" in remedy.name for remedy in whole.remedies)
 
 

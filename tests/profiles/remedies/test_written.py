@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.builders import given_to_fit
 from tests.planted import planted
 from unstall.profiles.remedies import NEEDS, Remedy, tf_finding
 from unstall.profiles.remedies.edits import edited
-from unstall.profiles.remedies.fit_data import data_of
 from unstall.profiles.stages.places import note_places, users_call
 
 BEGINS = """
@@ -85,7 +85,7 @@ def test_a_script_with_a_remedy_in_its_text_trains_to_the_same_losses(
 
     def fit(model: Any, x: Any = None, y: Any = None, **given: Any) -> None:
         place = users_call(sys._getframe(1))
-        data = data_of({"x": x, "y": y, **given}, NEEDS, place=place, epoch_batches=10)
+        data = given_to_fit({"x": x, "y": y, **given}, NEEDS, place=place, epoch_batches=10)
         remedies.extend(remedy for remedy in data.remedies if remedy.name == name)
         raise Reached
 

@@ -24,6 +24,7 @@ from unstall.profiles.results.account import PART_TEXTS, STEPS_TOGETHER, UNEXPLA
 from unstall.profiles.results.fit_rules import fit_findings
 from unstall.profiles.script import epochs
 from unstall.profiles.script.profiler import Profiler
+from unstall.profiles.trial.ceilings import measure_ceilings
 
 MEGABYTE = 2**20
 IMAGES = np.random.default_rng(0).random((320, 8, 8, 3)).astype(np.float32)
@@ -249,7 +250,7 @@ def test_a_validation_of_one_image_is_explained_within_3_points(record_property)
     one = as_written(tf.data.Dataset.from_tensor_slices((IMAGES[:1], LABELS[:1])).shuffle(100).batch(1))
     for _ in range(2):  # the first trace
         model.fit(data, validation_data=one, epochs=2, verbose=0)
-    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler = Profiler(ceilings=None, max_steps=None)
     ratios = []
     for _ in range(20):
         seconds = {}
@@ -323,7 +324,7 @@ def test_several_steps_in_a_call_gain_at_least_what_is_predicted(record_property
             began_s = time.perf_counter()
             model.fit(data, epochs=3, verbose=0)
             seconds[calls] += (time.perf_counter() - began_s) * (turn > 0)  # the first traces
-    profiler = Profiler(ceilings=True, max_steps=None)
+    profiler = Profiler(ceilings=measure_ceilings, max_steps=None)
     profiler.attach()
     try:
         models[1].fit(data, epochs=15, verbose=0)

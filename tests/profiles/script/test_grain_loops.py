@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs("grain")
 
 @pytest.fixture
 def loops() -> Iterator[Loops]:
-    from unstall.profiles.script.grain_loops import GrainData
+    from unstall.profiles.data.grain import GrainData
 
     loops = Loops(max_steps=None)
     restore = GrainData().attach(loops)
@@ -87,7 +87,7 @@ def test_a_data_loader_is_watched(loops: Loops) -> None:
 def test_classes_are_as_before_once_it_is_over() -> None:
     import grain
 
-    from unstall.profiles.script.grain_loops import GrainData
+    from unstall.profiles.data.grain import GrainData
 
     before = grain.MapDataset.__iter__
     loops = Loops(max_steps=None)

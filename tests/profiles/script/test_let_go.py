@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from unstall.profiles.data import Use, adapter
+from unstall.profiles.data.torch import DataLoaders
 from unstall.profiles.remedies import NEEDS
-from unstall.profiles.remedies.fit_data import data_of
 from unstall.profiles.script import profiler
-from unstall.profiles.script.loop_sources import TorchLoaders
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.script.monitor import StallMonitor
 from unstall.profiles.script.profiler import Profiler
@@ -124,7 +124,7 @@ def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def watched() -> Iterator[Profiler]:
-    one = Profiler(ceilings=True, max_steps=None)
+    one = Profiler(ceilings=ceilings.measure_ceilings, max_steps=None)
     one.attach()
     yield one
     one.detach()
@@ -223,7 +223,7 @@ def test_a_script_is_left_after_so_many_steps_of_all_its_fits(limit: int, steps:
             models.append(model)
             model.fit(DATA["tf.data"](), epochs=3, verbose=0)
 
-    profiled = Profiler(ceilings=False, max_steps=limit)
+    profiled = Profiler(ceilings=None, max_steps=limit)
     profiled.attach()
     try:
         with pytest.raises(SystemExit) as left:
@@ -264,7 +264,7 @@ def loader_class(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_of_loops_that_each_have_data_of_their_own_those_of_few_are_held(loader_class: Any) -> None:
     loops = Loops(max_steps=None, tries=True)
-    detach = TorchLoaders().attach(loops)
+    detach = DataLoaders().attach(loops)
     made = []
     for _ in range(8):
         loader = loader_class(Dataset([np.zeros((8, 4))]))
@@ -281,7 +281,7 @@ def test_of_loops_that_each_have_data_of_their_own_those_of_few_are_held(loader_
 @pytest.mark.parametrize("ends", ["by itself", "early", "by an error"])
 def test_loops_hold_neither_loader_nor_data_nor_batches(loader_class: Any, ends: str) -> None:
     loops = Loops(max_steps=None)
-    TorchLoaders().attach(loops)
+    DataLoaders().attach(loops)
 
     def a_loop() -> list[weakref.ref[Any]]:
         loader = loader_class(Dataset(np.zeros((8, 4)) for _ in range(6)))
@@ -306,23 +306,23 @@ def test_a_fit_whose_model_is_not_measured_alone_is_held_for_its_remedies(monkey
     monkeypatch.setattr(ceilings, "_plan", lambda step_s, limit_s, kept: 0)
     took_ns = iter((2_000, 1_000))
     monkeypatch.setattr(profiler, "_took_ns", lambda watch: next(took_ns))
-    watched = Profiler(ceilings=True, max_steps=None, tries=True)
+    watched = Profiler(ceilings=ceilings.measure_ceilings, max_steps=None, tries=True)
     watched.attach()
     try:
         a_fit(DATA["tf.data"](), "by an error")
-        assert watched.held is None
+        assert watched.longest is None
         model = a_fit(DATA["tf.data"]())
     finally:
         watched.detach()
     assert "too few fit into" in str(watched.fits[1].ceilings.reason)
-    assert watched.held is not None and watched.held.model is model()
+    assert watched.longest is not None and watched.longest.model is model()
 
 
 def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data() -> None:
     """What the script gave is held, although `fit` was given data of another kind."""
     replaced = DATA["tf.data"]()
     applied = types.SimpleNamespace(to_fit=lambda place, call, arguments: {"x": replaced})
-    watched = Profiler(ceilings=True, max_steps=None, tries=True, applies=applied)
+    watched = Profiler(ceilings=ceilings.measure_ceilings, max_steps=None, tries=True, applies=applied)
     watched.attach()
     try:
         given = ByIndex()
@@ -330,16 +330,16 @@ def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data() -
     finally:
         watched.detach()
     assert watched.fits[0].data_kind == "a tf.data.Dataset"
-    assert watched.held is not None
-    assert watched.held.arguments["x"] is given and watched.held.model is model()
-    assert (watched.held.name, watched.held.epochs) == (watched.fits[0].name, 3)
+    assert watched.longest is not None
+    assert watched.longest.arguments["x"] is given and watched.longest.model is model()
+    assert (watched.longest.name, watched.longest.epochs) == (watched.fits[0].name, 3)
 
 
 @pytest.mark.parametrize(("limit", "epochs"), [(None, 3), (4, 30)])
 def test_a_fit_that_is_left_early_is_held_with_all_the_epochs_that_were_asked_for(
     limit: int | None, epochs: int
 ) -> None:
-    watched = Profiler(ceilings=False, max_steps=limit, tries=True)
+    watched = Profiler(ceilings=None, max_steps=limit, tries=True)
     watched.attach()
     try:
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -349,7 +349,7 @@ def test_a_fit_that_is_left_early_is_held_with_all_the_epochs_that_were_asked_fo
             model.fit(data, epochs=epochs, verbose=0)
     finally:
         watched.detach()
-    assert watched.held is not None and watched.held.epochs == epochs
+    assert watched.longest is not None and watched.longest.epochs == epochs
 
 
 def halves(row: Any) -> Any:
@@ -358,7 +358,7 @@ def halves(row: Any) -> Any:
 
 @pytest.mark.parametrize("anew", [True, False], ids=["made anew for each fit", "made once"])
 def test_data_that_are_made_anew_for_each_fit_have_no_use_for_a_cache(anew: bool) -> None:
-    watched = Profiler(ceilings=False, max_steps=None, tries=True)
+    watched = Profiler(ceilings=None, max_steps=None, tries=True)
     watched.attach()
     try:
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -368,8 +368,10 @@ def test_data_that_are_made_anew_for_each_fit_have_no_use_for_a_cache(anew: bool
             model.fit(data[number % 2 if anew else 0], epochs=1, verbose=0)
     finally:
         watched.detach()
-    assert len(watched.fits) == 1 and watched.held is not None and watched.held.anew is anew
-    held = data_of(watched.held.arguments, NEEDS, anew=watched.held.anew, epoch_batches=watched.held.epoch_batches)
+    assert len(watched.fits) == 1 and watched.longest is not None and watched.longest.anew is anew
+    seen = watched.longest
+    use = Use(arguments=seen.arguments, anew=seen.anew, epoch_batches=seen.epoch_batches)
+    held = adapter(seen.arguments["x"]).rebuilt(seen.arguments["x"], use, NEEDS)
     offered = {remedy.name for remedy in held.remedies}
     assert ("cache" not in offered) is anew and "repeat" not in offered
     assert any("makes these data anew" in one.reason for one in held.untried) is anew

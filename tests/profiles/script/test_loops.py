@@ -13,7 +13,7 @@ import pytest
 
 from tests import INSTALLED
 from tests.checks import in_forks, run_python
-from unstall.profiles.script.loop_sources import TorchLoaders
+from unstall.profiles.data.torch import DataLoaders
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.unit import images_in
 
@@ -309,7 +309,7 @@ def test_workers_that_each_give_all_of_an_iterable_dataset_are_seen(divided: boo
             return iter(torch.arange(float(info.id if divided else 0), 16.0, info.num_workers if divided else 1))
 
     loops = Loops(max_steps=None)
-    restore = TorchLoaders().attach(loops)
+    restore = DataLoaders().attach(loops)
     try:
         seen = sum(len(batch) for batch in DataLoader(Stream(), batch_size=4, num_workers=2))
     finally:

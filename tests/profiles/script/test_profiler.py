@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.script.profiler import Profiler
-from unstall.profiles.trial.held_fit import HeldFit
+from unstall.profiles.script.seen import SeenFit
+from unstall.profiles.trial.held_fit import opened_fit
 
 INPUTS, TARGETS = np.zeros((64, 4), np.float32), np.zeros((64,), np.float32)
 
@@ -43,12 +44,15 @@ def test_a_model_that_was_compiled_anew_is_not_tried_in_the_place_of_what_it_was
     model, data = a_model(), tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(8)
     model.compile("sgd", "mse")
     model.fit(data, verbose=0)
-    assert isinstance(watched.held, HeldFit)
-    with watched.held.opened(["waiting"]):
+    assert isinstance(watched.longest, SeenFit)
+    with opened_fit(watched.longest, ["waiting"]):
         pass
     model.compile("sgd", "mae")
     model.train_on_batch(INPUTS, TARGETS)
-    with pytest.raises(Failed, match="has compiled its model anew since this fit"), watched.held.opened(["waiting"]):
+    with (
+        pytest.raises(Failed, match="has compiled its model anew since this fit"),
+        opened_fit(watched.longest, ["waiting"]),
+    ):
         pass
 
 
@@ -62,6 +66,6 @@ def test_one_number_of_steps_is_not_written_for_epochs_of_two_lengths(
         model.compile("sgd", "mse")
         data = tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(8).take(length)
         model.fit(data, epochs=2, verbose=0)
-    assert isinstance(watched.held, HeldFit)
-    with watched.held.opened(["edges"]) as (opened, _):
+    assert isinstance(watched.longest, SeenFit)
+    with opened_fit(watched.longest, ["edges"]) as (opened, _):
         assert ("repeat" in [remedy.name for remedy in opened.remedies]) is (len(set(lengths)) == 1)

@@ -167,7 +167,7 @@ def network() -> keras.Model:
 
 def watched(model: keras.Model, callbacks: Any = None, **options: Any) -> Result:
     """Trains five epochs of twenty steps."""
-    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler = Profiler(ceilings=None, max_steps=None)
     profiler.attach()
     try:
         model.fit(IMAGES, LABELS, batch_size=16, epochs=5, verbose=0, callbacks=callbacks, **options)
@@ -222,7 +222,7 @@ class LeavesInTheThird(keras.callbacks.Callback):
 
 
 def test_an_epoch_is_whole_unless_fit_is_left_in_its_steps() -> None:
-    profiler = Profiler(ceilings=False, max_steps=None)
+    profiler = Profiler(ceilings=None, max_steps=None)
     profiler.attach()
     model = network()
     try:

@@ -469,8 +469,8 @@ def test_data_that_blocks_when_it_is_read_again_is_given_up(tmp_path):
         specs = (tf.TensorSpec((None, 16, 16, 3)), tf.TensorSpec((None,)))
         data = tf.data.Dataset.from_generator(batches, output_signature=specs)
         network().fit(data, verbose=0)
-        import unstall.profiles.script.stages
-        unstall.profiles.script.stages.STAGES_LIMIT_S = 3
+        import unstall.profiles.trial.rereading
+        unstall.profiles.trial.rereading.STAGES_LIMIT_S = 3
         sys.exit(5)
         """,
     )

@@ -17,10 +17,11 @@ import tensorflow as tf
 
 from tests.checks import SHORT_PROFILES, run_here, run_python
 from tests.planted import planted
-from unstall.profiles.script.loop_sources import TfDatasets
+from unstall.profiles.data.tf_data import TfDatasets
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.stages.places import note_places
 from unstall.profiles.trial.applying import Applied, Wanted
+from unstall.profiles.trial.held_loop import opened_loop
 from unstall.profiles.trial.surrogate import BehindTheHost, measure_loop, sleeping
 
 # A loader without a thread of its own, whose batches take so many seconds.
@@ -189,11 +190,11 @@ def test_remedies_are_tried_on_the_data_of_a_loop_with_computing_in_the_place_of
         for _ in range(2):
             for _ in data:
                 time.sleep(0.02)
-    held = loops.held
+    held = loops.longest
     assert held is not None and held.epochs == 2 and not held.behind
     loops._max_steps = 1  # how many epochs there would have been without that limit is nowhere to be seen
-    assert loops.held is not None and loops.held.epochs is None
-    with held.opened(["waiting"]) as (opened, measure):
+    assert loops.longest is not None and loops.longest.epochs is None
+    with opened_loop(held, ["waiting"]) as (opened, measure):
         assert "prefetch" in [remedy.name for remedy in opened.remedies]
         assert "stands in" in opened.notes[0]
         rates = []
@@ -255,9 +256,9 @@ def test_a_loop_that_always_leaves_its_data_by_break_is_offered_no_cache(
                 if step == 5 and epoch in left_in:
                     break
     loops.pause()
-    held = loops.held
+    held = loops.longest
     assert held is not None and held.left is refused
-    with held.opened(["waiting"]) as (opened, _):
+    with opened_loop(held, ["waiting"]) as (opened, _):
         assert any("not read to its end" in one.reason for one in opened.untried) is refused
 
 

@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 
 from tests.checks import tables_of
+from unstall.profiles.data.torch import DataLoaders
 from unstall.profiles.devices import CPU
 from unstall.profiles.report.codec import decode, encode
 from unstall.profiles.report.measurements import KIND, MeasurementDocument
 from unstall.profiles.results.subject import Subject
-from unstall.profiles.script.loop_sources import TorchLoaders
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.report import report_on
-from unstall.profiles.script.stages import with_stages
 from unstall.profiles.stages import tf_stages
+from unstall.profiles.trial.rereading import with_stages
 from unstall.profiles.unit import IMAGE, SAMPLE
 
 _IMAGE = re.compile(r"\bimages?\b|\bimg\b", re.IGNORECASE)
@@ -106,6 +106,6 @@ def test_a_file_of_before_there_were_units_is_one_of_images() -> None:
 
 def test_a_loop_over_a_data_loader_has_channels_on_the_second_axis() -> None:
     pixels, labels = np.zeros((8, 3, 6, 6)), np.zeros(8)
-    source = TorchLoaders()
+    source = DataLoaders()
     assert source.unit_in((pixels, labels)) == source.unit_in({"pixels": pixels}) == IMAGE
     assert source.unit_in((pixels[:, :2], labels)) == source.unit_in([]) == source.unit_in(None) == SAMPLE

@@ -22,10 +22,11 @@ from tests.planted import (
     tensorflow_only,
 )
 from unstall.profiles import profiling
+from unstall.profiles.data import Adapter
 from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.stage_table import StageTable
-from unstall.profiles.stages import ahead as reading
-from unstall.profiles.stages.ahead import ahead_of
+from unstall.profiles.stages import tf_ahead as reading
+from unstall.profiles.stages.tf_ahead import ahead_of
 
 pytestmark = tensorflow_only
 
@@ -102,15 +103,10 @@ def test_a_graph_says_how_far_it_works_ahead(name: str, monkeypatch: pytest.Monk
     assert ahead_of(as_written(make())) == expected
 
 
-def test_other_data_work_ahead_by_their_workers() -> None:
-    assert ahead_of(SleepyDataset(1, workers=4)) == Ahead(parallel_batches=4, buffered_batches=10)
-    assert ahead_of([a_batch()]) == Ahead()
-
-
 @pytest.fixture
 def no_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves the stages out, which are not looked at here."""
-    monkeypatch.setattr(profiling, "stages_and_lines", lambda *_, **__: (StageTable(cores=2, reason=""), ()))
+    monkeypatch.setattr(Adapter, "stages_and_lines", lambda *_, **__: (StageTable(cores=2, reason=""), ()))
 
 
 def sixteen_at_once(batches: int, load_ms: float) -> tf.data.Dataset:

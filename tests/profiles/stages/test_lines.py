@@ -108,17 +108,19 @@ class Rows:
 """
 WITHOUT = """
 import sys
-for name in ("tensorflow", "keras", "torch"):
+for name in ("tensorflow", "keras"):
     sys.modules[name] = None
+from torch.utils.data import DataLoader
 from rows import Rows
 from unstall.profiles.stages.lines import annotate
-(found,) = annotate(Rows())
+(found,) = annotate(DataLoader(Rows()))
 slowest = max(found.lines, key=lambda line: line.us)
 print(found.function, slowest.source.strip(), slowest.ratio > 0.8)
 """
 
 
-def test_the_lines_of_a_map_style_data_set_are_found_without_any_framework(tmp_path):
+@pytest.mark.needs("torch")
+def test_the_lines_of_a_map_style_data_set_are_found_without_keras(tmp_path):
     (tmp_path / "rows.py").write_text(ROWS)
     shown = run_python(tmp_path, "-c", WITHOUT)
     assert shown.stdout == "Rows.__getitem__ time.sleep(0.002) True\n", shown.stderr

@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from tests.fakes import FakeClock
 from tests.planted import IMAGES, a_batch, a_model, emulated, planted, tensorflow_only
+from unstall.profiles.data import adapter
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.stage_table import StageTable
 from unstall.profiles.stages import python_stages, tf_stages
 from unstall.profiles.stages.call_timer import CallTimer
-from unstall.profiles.stages.take_apart import stage_table
 
 
 class Photographs(keras.utils.PyDataset):
@@ -61,6 +61,10 @@ def photo(tmp_path: Path) -> str:
     path = tmp_path / "photo.jpg"
     cv2.imwrite(str(path), np.random.default_rng(0).integers(0, 255, (300, 300, 3)).astype(np.uint8))
     return str(path)
+
+
+def stage_table(data: Any, windows: Windows) -> StageTable:
+    return adapter(data).stages_and_lines(data, lambda: windows, lines=False)[0]
 
 
 def cpu_and_wait_ms(table: StageTable, name: str) -> tuple[float, float]:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from unstall.profiles.data.tf_data import TfDatasets
 from unstall.profiles.remedies.data import Failed
-from unstall.profiles.script import applying
+from unstall.profiles.trial import applying
 from unstall.profiles.trial.applying import Applied, Wanted
 
 X = np.arange(40, dtype=np.float32).reshape(40, 1)
@@ -94,11 +95,11 @@ def test_a_dataset_that_the_script_drops_is_dropped_with_what_takes_its_place() 
 def test_a_remedy_that_cannot_be_put_in_place_is_tried_once_for_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def fails(loader: Any, needs: Any, **settings: Any) -> None:
-        tried.append(loader)
+    def fails(adapter: Any, data: Any, *_: Any, **settings: Any) -> None:
+        tried.append(data)
         raise Failed("it has no length")
 
-    monkeypatch.setattr(applying, "loop_data", fails)
+    monkeypatch.setattr(TfDatasets, "rebuilt", fails)
     remedies, data = applied("cache"), tf.data.Dataset.range(16)
     for _ in range(3):
         assert remedies.to_loop("train.py:3", data) is data

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tests.builders import a_sample
 from unstall.profiles.measure.windows import Windows
-from unstall.profiles.script import ceilings
 from unstall.profiles.script.callback import WatchCallback
+from unstall.profiles.trial import ceilings
 from unstall.profiles.trial.ceilings import NotPossible, measure_ceilings, own_step, put_back
 
 IMAGES = np.random.default_rng(0).random((70, 8, 8, 3)).astype(np.float32)

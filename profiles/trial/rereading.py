@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from unstall.profiles.data import adapter
 from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.report.measurements import MeasurementDocument, derive
@@ -18,6 +19,7 @@ from unstall.profiles.text import Terminal, error_text
 from unstall.profiles.trial.progress import ReadingProgress
 
 if TYPE_CHECKING:
+    from unstall.profiles.measure.windows import Windows
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.script.profiler import Profiler
 
@@ -107,18 +109,16 @@ def _within(limit_s: float, call: Callable[[], _StagesAndLines]) -> _StagesAndLi
 
 def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: bool, note: Note) -> _StagesAndLines:
     """Measures the stages of data. Each library's code is imported only for data of its own."""
+
+    def idle() -> Windows:
+        from unstall.profiles.measure.windows import idle_windows
+
+        # The emulated device computes as fast as the script's model did.
+        return idle_windows(parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}"))
+
     try:
         with warnings.catch_warnings(action="ignore"):
-            if hasattr(data, "batch_sampler"):
-                from unstall.profiles.stages.loader_stages import loader_table
-
-                return loader_table(data, cores=usable_cores(), files=files, note=note), ()
-            from unstall.profiles.measure.windows import idle_windows
-            from unstall.profiles.stages.take_apart import stages_and_lines
-
-            # The emulated device computes as fast as the script's model did.
-            device = parse_device(f"emulated:{min(max(compute_images_per_sec, 0.1), 1e7)}")
-            return stages_and_lines(data, idle_windows(device), lines=lines, files=files, note=note)
+            return adapter(data).stages_and_lines(data, idle, lines=lines, files=files, note=note)
     except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay
         reason = f"it could not be taken apart ({error_text(error)})"
         return _no_stages(reason)

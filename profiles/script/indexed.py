@@ -1,4 +1,4 @@
-"""Watches loops of a script's own over a PyDataset or an old generator of Keras', which are indexed or drawn from."""
+"""Watches loops of a script's own over data that are indexed or drawn from, batch by batch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import keras
-
+from unstall.profiles.data.base import Adapter
 from unstall.profiles.script.class_methods import Inside, replace_methods
-from unstall.profiles.script.last_data import Numbers
-from unstall.profiles.script.loop_sources import AnyData, Batches
+from unstall.profiles.script.drawing import Batches
 from unstall.profiles.script.loops import Loops, Pass
-from unstall.profiles.script.profiler import data_kind
 from unstall.profiles.stages.places import is_library
 
 
@@ -37,40 +34,41 @@ class _Drawing:
     seen: set[int] = field(default_factory=set)
 
 
-class KerasData(AnyData):
+def watch_indexed(adapter: Adapter, base: type, loops: Loops) -> Callable[[], None]:
+    """Tells `loops` of each pass of the script over data of a class, whichever way batches are drawn from them.
+
+    Args:
+      adapter: of such data.
+      base: the class, whose methods that give batches are replaced, in it and in all that inherit from it.
+    Returns:
+      What restores the methods.
+    """
+    indexed = _Indexed(adapter, loops)
+    undo = ExitStack()
+    undo.callback(replace_methods(base, ["__getitem__", "__next__"], indexed.watched))
+    undo.callback(replace_methods(base, ["__iter__"], indexed.iterated))
+    return undo.close
+
+
+class _Indexed:
     """Loops over data, or over indices such as `batch = data[index]`.
 
     Nobody says when a pass over indices ends: the next one begins with an index that was drawn in it, or once it has
     had as many batches as the data have.
     """
 
-    reads_again = True
-
-    def __init__(self) -> None:
+    def __init__(self, adapter: Adapter, loops: Loops) -> None:
+        self._adapter = adapter
+        self._loops = loops
         self._drawings: dict[tuple[int, str], _Drawing] = {}
         self._inside = Inside()
-        self._numbers = Numbers()
         self._pid = os.getpid()
 
-    def attach(self, loops: Loops) -> Callable[[], None]:
-        """Replaces the methods of all such data that give batches, so that `loops` is told. Returns what restores."""
-        data = keras.utils.PyDataset
-        undo = ExitStack()
-        undo.callback(replace_methods(data, ["__getitem__", "__next__"], functools.partial(self._watched, loops)))
-        undo.callback(replace_methods(data, ["__iter__"], functools.partial(self._iterated, loops)))
-        return undo.close
-
-    def kind_of(self, data: Any) -> str:
-        return data_kind(data)
-
-    def identity_of(self, data: Any) -> Hashable:
-        return type(data).__name__, self._numbers.of(data)
-
-    def _watched(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def draw(data: Any, *index: Any, **by_name: Any) -> Any:
-            place = self._place(loops, sys._getframe(1))
-            watched = None if place is None else self._pass(loops, place, data, index)
+            place = self._place(sys._getframe(1))
+            watched = None if place is None else self._pass(place, data, index)
             if watched is None:
                 return original(data, *index, **by_name)
             self._inside.runs = True
@@ -81,14 +79,14 @@ class KerasData(AnyData):
 
         return draw
 
-    def _iterated(self, loops: Loops, original: Callable[..., Any]) -> Callable[..., Any]:
+    def iterated(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def __iter__(data: Any) -> Any:
             iterator = original(data)
-            place = self._place(loops, sys._getframe(1))
+            place = self._place(sys._getframe(1))
             if place is None or iterator is data:  # its `__next__` is watched
                 return iterator
-            return Batches(loops.begin(self, data, place), lambda: self._drawn_inside(iterator))
+            return Batches(self._loops.begin(self._adapter, data, place), lambda: self._drawn_inside(iterator))
 
         return __iter__
 
@@ -104,15 +102,15 @@ class KerasData(AnyData):
                 self._inside.runs = False
             yield batch
 
-    def _place(self, loops: Loops, frame: Any) -> str | None:
+    def _place(self, frame: Any) -> str | None:
         """Returns the line of a caller's loop; None where a library, or a worker of one, asks for a batch."""
         # First what costs least: workers of Keras' ask for every batch.
         if self._inside.runs or threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid:
             return None
-        place = loops.place_of(frame)
+        place = self._loops.place_of(frame)
         return None if place is None or is_library(place.rpartition(":")[0]) else place
 
-    def _pass(self, loops: Loops, place: str, data: Any, index: tuple[Any, ...]) -> Pass | None:
+    def _pass(self, place: str, data: Any, index: tuple[Any, ...]) -> Pass | None:
         """Returns the pass that a draw belongs to; None for a draw behind the last batch."""
         key = id(data), place
         drawing = self._drawings.get(key)
@@ -126,7 +124,7 @@ class KerasData(AnyData):
         if drawing is not None and again:
             drawing.watched.close()
         if drawing is None or again:
-            drawing = self._drawings[key] = _Drawing(loops.begin(self, data, place), _length(data))
+            drawing = self._drawings[key] = _Drawing(self._loops.begin(self._adapter, data, place), _length(data))
         if number is not None:
             drawing.seen.add(number)
         drawing.left = None if drawing.left is None else drawing.left - 1

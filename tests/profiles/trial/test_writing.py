@@ -15,10 +15,10 @@ from unstall.profiles.__main__ import main
 from unstall.profiles.remedies import AS_WRITTEN, Edit, Trial, gains_of
 from unstall.profiles.report.document import write
 from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, Plan
-from unstall.profiles.script.users_files import UsersFiles
-from unstall.profiles.script.writing import written
 from unstall.profiles.stages.places import Place
 from unstall.profiles.trial.applying import ApplyError, Wanted
+from unstall.profiles.trial.users_files import UsersFiles
+from unstall.profiles.trial.writing import written
 
 TRAIN = """import inspect, sys
 from parts import data

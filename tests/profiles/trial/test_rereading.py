@@ -15,10 +15,10 @@ from unstall.profiles import __main__ as command
 from unstall.profiles.measure import backends
 from unstall.profiles.report.document import load
 from unstall.profiles.report.measurements import KINDS
-from unstall.profiles.script import stages
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.report import report_on
-from unstall.profiles.script.stages import with_stages
+from unstall.profiles.trial import rereading
+from unstall.profiles.trial.rereading import with_stages
 
 
 def a_model() -> Any:
@@ -71,7 +71,7 @@ def test_an_interrupted_reading_keeps_what_was_read_before(
     quick, slow = a_dataset(), a_dataset().prefetch(1)
     a_model().fit(quick, epochs=3, verbose=0)
     a_model().fit(slow, epochs=3, verbose=0)
-    within, readings = stages._within, []
+    within, readings = rereading._within, []
 
     def interrupted_in_the_second(limit_s: float, read: Any) -> Any:
         readings.append(read)
@@ -79,14 +79,14 @@ def test_an_interrupted_reading_keeps_what_was_read_before(
             raise KeyboardInterrupt
         return within(limit_s, read)
 
-    monkeypatch.setattr(stages, "_within", interrupted_in_the_second)
+    monkeypatch.setattr(rereading, "_within", interrupted_in_the_second)
     assert reported(watched, tmp_path).blocked  # a thread may still read
     document, _ = load(tmp_path, KINDS)
     first, second = (measurement.stages for measurement in document.samples.subjects)
     assert [stage.name for stage in first.stages] == ["from_tensor_slices", "batch"]
     assert second.reason == "reading the data again was interrupted"
     printed = capsys.readouterr().err
-    assert "stages of fit 1 (test_stages.py:" in printed and "no stages: reading the data again was" in printed
+    assert "stages of fit 1 (test_rereading.py:" in printed and "no stages: reading the data again was" in printed
     assert "\nMORE  " in printed
 
 

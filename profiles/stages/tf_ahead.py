@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from unstall.profiles.measure.ahead import Ahead, ahead_of_workers
+from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.stages.tf_graph import BATCHING, Node, batch_size_of, nodes, shuffle_buffer_of
 
 # Transformations that make no element: what a shuffle behind these alone holds has cost nothing.
@@ -35,17 +35,15 @@ _AUTOTUNED_BUFFER = 2
 
 
 def ahead_of(data: Any) -> Ahead:
-    """Returns how far a loader works ahead of the model: by the graph of a tf.data.Dataset, by a PyDataset's workers.
+    """Returns how far a tf.data pipeline works ahead of the model, by its graph.
 
     What AUTOTUNE chooses is taken for the most that it may choose.
 
     Args:
-      data: what `fit` trains on; a Dataset yields batches, and its caches are full.
+      data: a pipeline of batches, whose caches are full.
     Raises:
       CutError: if TensorFlow lacks a private name that reading a pipeline needs.
     """
-    if not hasattr(data, "element_spec"):
-        return ahead_of_workers(data)
     pipeline = nodes(data, needs="telling how far a pipeline works ahead needs")
     per_batch = _elements_per_batch(pipeline)
     whole = parts = buffered = shuffled = 0.0

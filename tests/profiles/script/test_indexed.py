@@ -14,14 +14,14 @@ import pytest
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from tests.planted import planted
-from unstall.profiles.script.keras_loops import KerasData
+from unstall.profiles.data.keras import PyDatasets
 from unstall.profiles.script.loops import Loops
 
 
 @pytest.fixture
 def loops() -> Iterator[Loops]:
     loops = Loops(max_steps=None)
-    restore = KerasData().attach(loops)
+    restore = PyDatasets().attach(loops)
     yield loops
     restore()
 
@@ -113,7 +113,7 @@ def test_what_keras_draws_and_what_a_batch_draws_itself_is_no_loop_of_the_script
 def test_classes_are_as_before_once_it_is_over() -> None:
     loops = Loops(max_steps=None)
     before = keras.utils.PyDataset.__init_subclass__
-    restore = KerasData().attach(loops)
+    restore = PyDatasets().attach(loops)
     data = batches_of()
     restore()
     for index in range(6):

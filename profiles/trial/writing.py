@@ -9,8 +9,8 @@ from pathlib import Path
 from unstall.profiles.remedies import Edit
 from unstall.profiles.remedies.edits import TooInvolved, diff, edited, name_from_here, source_of
 from unstall.profiles.script.run import Replaced
-from unstall.profiles.script.users_files import digest_of
 from unstall.profiles.trial.applying import ApplyError, Wanted
+from unstall.profiles.trial.users_files import digest_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
