@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from tests.planted import planted
+from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.remedy import Remedy
+from unstall.profiles.remedies.torch import REMEDIES
 from unstall.profiles.trial.surrogate import computing, measure_loop, sleeping
 
 pytestmark = pytest.mark.needs("torch")
@@ -45,10 +48,10 @@ def loader_of(dataset=None, **settings):
     return DataLoader(dataset or Numbers(), **({"batch_size": 4, "shuffle": True} | settings))
 
 
-def data_of(loader, needs=("waiting", "edges"), pins=False):
-    from unstall.profiles.remedies.loader_remedies import LoaderData
+def data_of(loader, needs=("waiting", "edges"), pins=False, changes=REMEDIES):
+    from unstall.profiles.remedies.torch.loader_data import LoaderData
 
-    return LoaderData(loader, needs=needs, calls=2, images_per_batch=4, pins=pins)
+    return LoaderData(loader, changes=changes, needs=needs, calls=2, images_per_batch=4, pins=pins)
 
 
 def names(data):
@@ -183,7 +186,7 @@ def test_batches_that_wait_ready_at_the_end_of_an_epoch_are_in_its_time_and_not_
 
 @planted
 def test_the_stand_in_computes_as_long_as_it_was_asked_for(torch):
-    from unstall.profiles.remedies.loader_remedies import computing_on
+    from unstall.profiles.remedies.torch.loader_data import computing_on
 
     step = computing(0.02, computing_on(2))
     began = time.perf_counter()
@@ -215,13 +218,71 @@ def test_workers_draw_other_numbers_where_the_data_set_draws(torch):
 
 
 def test_workers_of_a_loader_that_is_made_anew_do_not_stay(torch):
-    from unstall.profiles.remedies.loader_remedies import LoaderData
+    from unstall.profiles.remedies.torch.loader_data import LoaderData
 
     def of(workers, needs=("waiting", "edges")):
         loader = loader_of(num_workers=workers)
-        return LoaderData(loader, needs=needs, calls=2, images_per_batch=4, anew=True)
+        return LoaderData(loader, changes=REMEDIES, needs=needs, calls=2, images_per_batch=4, anew=True)
 
     assert names(of(2)) == ["more-workers", "more-ready"] and of(2).untried[0].name == "persistent"
     assert names(of(2, needs=("waiting",))) == ["more-workers", "more-ready"]
     assert of(0).remedies[0].code == "DataLoader(..., num_workers=2)"
     assert not any(remedy.ends_edges for remedy in of(0).remedies)
+
+
+class Kept(Change):
+    """A change of a test: the samples kept in memory, which is in conflict with `workers`."""
+
+    names = ("kept",)
+    serves = ("waiting",)
+
+    def find(self, data):
+        if not data.is_iterable:
+            remedy = Remedy(name="kept", text="samples in memory", code="list(dataset)", effect="identical")
+            yield Offer(remedy=remedy, build=self.build, conflicts=frozenset({"workers"}))
+
+    def build(self, plan):
+        plan.dataset = [plan.dataset[index] for index in range(len(plan.dataset))]
+
+
+def test_a_change_that_is_appended_is_found_built_compared_and_combined(torch):
+    data = data_of(loader_of(), changes=(*REMEDIES, Kept()))
+    assert names(data) == ["workers", "more-workers", "kept"]
+    both = data.built(("more-workers", "kept"), 3)
+    assert (type(both.dataset), both.num_workers, len(both)) == (list, 4, 3)
+    assert isinstance(data.built((), 3).dataset, Numbers)
+    assert seen(data.whole(("kept",))) == list(range(40))
+    assert data.compared(("kept",)).effect == "identical"
+    assert data.fits(("kept", "more-workers")) and not data.fits(("workers", "kept"))
+    assert names(data_of(loader_of(), needs=("edges",), changes=(*REMEDIES, Kept()))) == []
+
+
+def test_data_are_fetched_in_whole_batches_where_a_change_says_so(torch):
+    """A data set that takes the indices of a batch: what `batch_sampler` gives, one by one."""
+
+    class Rows:
+        def __init__(self, dataset):
+            self.dataset = dataset
+
+        def __getitem__(self, indices):
+            return np.stack([self.dataset[index][0] for index in indices]), [
+                self.dataset[index][1] for index in indices
+            ]
+
+    class Fetched(Kept):
+        def build(self, plan):
+            plan.dataset, plan.sampler, plan.batch_sampler = Rows(plan.dataset), plan.batch_sampler, None
+            plan.settings["collate_fn"] = torch.utils.data.default_convert
+
+    data = data_of(loader_of(), changes=(Fetched(),))
+    built = data.built(("kept",), 3)
+    assert len(built) == 3 and [tuple(numbers.shape) for numbers, _ in built] == [(4, 3)] * 3
+    assert seen(data.whole(("kept",))) == list(range(40))
+
+
+def test_conflicts_name_remedies_that_there_are():
+    offered = {name for change in REMEDIES for name in change.names}
+    data = data_of(loader_of(num_workers=6), pins=True)
+    pairs = [(one, other) for one in offered for other in offered if one != other]
+    apart = {frozenset(pair) for pair in pairs if not data.fits(pair)}
+    assert apart == {frozenset({"fewer-workers", other}) for other in ("workers", "more-workers")}

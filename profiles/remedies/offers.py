@@ -1,0 +1,43 @@
+"""The remedies that were found in some data: which can be combined, and what they make of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Generic
+
+from unstall.profiles.remedies.change import Change, DataT, Offer, PlanT
+from unstall.profiles.remedies.remedy import Need, Remedy, Untried
+
+
+class Offers(Generic[PlanT]):
+    """What a number of changes offer for the same data.
+
+    Args:
+      changes: that are looked for, in the order in which their remedies are offered.
+      data: that the changes look at.
+      needs: what the data lose; a change that serves none of these is left out.
+
+    Attributes:
+      untried: the remedies that cannot be tried, and why.
+    """
+
+    def __init__(self, changes: Iterable[Change[DataT, PlanT]], data: DataT, needs: Collection[Need]) -> None:
+        serving = [change for change in changes if not set(change.serves).isdisjoint(needs)]
+        found = [one for change in serving for one in change.find(data)]
+        self._by_name: dict[str, Offer[PlanT]] = {one.remedy.name: one for one in found if isinstance(one, Offer)}
+        self.untried = [one for one in found if isinstance(one, Untried)]
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """The remedies that can be tried, in the order of the changes."""
+        return tuple(offer.remedy for offer in self._by_name.values())
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether no two of these remedies are in conflict; one that was not offered names no conflicts itself."""
+        chosen = [offer for name, offer in self._by_name.items() if name in names]
+        return frozenset().union(*(offer.conflicts for offer in chosen)).isdisjoint(names)
+
+    def change(self, plan: PlanT, names: Sequence[str]) -> None:
+        """Makes the changes of these remedies in a plan, one after the other."""
+        for name in names:
+            self._by_name[name].build(plan)

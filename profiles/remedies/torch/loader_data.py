@@ -1,0 +1,186 @@
+"""A `DataLoader` of PyTorch's, built again with remedies; and what computes with PyTorch as a step would."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from unstall.profiles.remedies.change import Change
+from unstall.profiles.remedies.data import WHOLE, Data, Failed
+from unstall.profiles.remedies.equality import compare
+from unstall.profiles.remedies.offers import Offers
+from unstall.profiles.remedies.remedy import Need
+from unstall.profiles.remedies.torch.loader_plan import LoaderPlan, loader_from, plan_of
+from unstall.profiles.stages.places import place_of
+
+# Batches that are compared, and how many each worker has ready by PyTorch's default.
+_COMPARED_BATCHES, _DEFAULT_FACTOR = 4, 2
+# Samples that are made with two seeds, to see whether they draw.
+_COMPARED_SAMPLES = 8
+# First steps of an epoch that are not steady.
+_RAMP_STEPS = 2
+# The side of the matrices whose product is a unit of the stand-in's computing: about half a millisecond.
+_SIDE = 256
+
+
+class LoaderData(Data):
+    """A DataLoader.
+
+    Args:
+      loader: of the script.
+      changes: that may be offered, such as `REMEDIES`.
+      needs: what it loses, the most first, which calls for remedies.
+      calls: how many workers the cores can take.
+      images_per_batch: of a full batch; None where that is not known.
+      pins: whether the loop trains on a GPU, so that pinned memory may help.
+      anew: whether the script recreates the loader for each epoch, so that no workers can stay.
+
+    Attributes:
+      loader, needs, pins, anew: as given.
+      calls: as given, at least 1.
+      place: where the script made the loader; None where that is not known.
+
+    Raises:
+      Failed: if the loader has no length.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        *,
+        changes: Sequence[Change[LoaderData, LoaderPlan]],
+        needs: Collection[Need],
+        calls: int,
+        images_per_batch: int | None,
+        pins: bool = False,
+        anew: bool = False,
+    ) -> None:
+        super().__init__()
+        self.loader, self.needs, self.pins, self.anew = loader, frozenset(needs), pins, anew
+        self.calls = max(1, calls)
+        self.place = place_of(loader)
+        try:
+            self._number = len(loader)
+        except TypeError as error:
+            raise Failed("the loader has no length") from error
+        starts_anew = bool(loader.num_workers) and not loader.persistent_workers
+        self.edges_by = "workers that start anew" if starts_anew else None
+        self.epoch_batches = float(self._number)
+        self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
+        self._offers = Offers(changes, self, needs)
+        self.remedies, self.untried = self._offers.remedies, self._offers.untried
+
+    @property
+    def is_iterable(self) -> bool:
+        """Whether the data set gives its samples one after the other, and takes no indices."""
+        return isinstance(self.loader.dataset, IterableDataset)
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether samples depend on PyTorch's random numbers, as most augmentation does."""
+        if self.is_iterable or not self._number:
+            return False
+        try:
+            with _states_put_back(self.loader):
+                sampler = self.loader.sampler if self.loader.batch_sampler is None else self.loader.batch_sampler
+                first = next(iter(sampler))
+                indices = first[:_COMPARED_SAMPLES] if isinstance(first, (list, tuple)) else [first]
+                readings = []
+                for seed in (1, 1, 2):
+                    torch.default_generator.manual_seed(seed)
+                    readings.append([_as_numpy(self.loader.dataset[index]) for index in indices])
+            again, drawn = (compare(readings[0], reading).effect for reading in readings[1:])
+            return again == "identical" and drawn != "identical"
+        except Exception:  # code of the user's, which shows its error where the loader is read
+            return False
+
+    def fits(self, names: Sequence[str]) -> bool:
+        return self._offers.fits(names)
+
+    def ahead(self, names: Sequence[str]) -> int:
+        """Returns how many batches the workers hold ready with these remedies."""
+        settings = self._plan(names, WHOLE).settings
+        return _ready(settings["num_workers"], settings["prefetch_factor"])
+
+    def most_gain(self, names: Sequence[str]) -> float:
+        workers = int(self._plan(names, WHOLE).settings["num_workers"])
+        return max(1.0, workers / max(1, int(self.loader.num_workers)))
+
+    def built(self, names: Sequence[str], batches: float) -> Any:
+        return loader_from(self._plan(names, batches))
+
+    def _by_hand(self, data: Any) -> Iterator[Any]:
+        return iter(data)
+
+    def _plan(self, names: Sequence[str], batches: float) -> LoaderPlan:
+        plan = plan_of(self.loader, batches)
+        self._offers.change(plan, names)
+        return plan
+
+    def _first_batches(self, names: Sequence[str]) -> list[Any]:
+        with _states_put_back(self.loader):
+            torch.default_generator.manual_seed(0)
+            loader = self.built(names, min(_COMPARED_BATCHES, self._number))
+            loader.in_order = True
+            return [_as_numpy(batch) for batch in itertools.islice(loader, _COMPARED_BATCHES)]
+
+
+@contextlib.contextmanager
+def _states_put_back(loader: Any) -> Iterator[None]:
+    """Puts back the random states of PyTorch on the CPU and of the loader when the block ends.
+
+    Inside, seed `torch.default_generator`: `torch.manual_seed` would seed the GPU as well.
+    """
+    owners = (loader, loader.sampler, loader.batch_sampler)
+    given = [generator for owner in owners if (generator := getattr(owner, "generator", None)) is not None]
+    states = [(generator, generator.get_state()) for generator in (torch.default_generator, *given)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+
+
+def computing_on(threads: int) -> Callable[[int], object]:
+    """Returns a function that computes so many units with PyTorch, on so many of its threads from now on."""
+    torch.set_num_threads(min(threads, torch.get_num_threads()))
+    matrix = torch.eye(_SIDE)
+
+    def compute(units: int) -> None:
+        with torch.no_grad():
+            for _ in range(units):
+                torch.mm(matrix, matrix)
+
+    return compute
+
+
+def steady_of(loader: Any, steps: int) -> tuple[int, int]:
+    """Returns the first of so many steps of an epoch that is steady, and the first after it that is not."""
+    waves = max(1, int(loader.num_workers))
+    ramp_steps = max(_RAMP_STEPS, waves)
+    if steps < 2 * waves + _RAMP_STEPS:
+        return 0, steps
+    # While the last batches wait ready, nothing is loaded beside the steps.
+    last = max(steps - _ready(loader.num_workers, loader.prefetch_factor), ramp_steps + waves)
+    return min(ramp_steps + (last - ramp_steps) % waves, last - 1), last
+
+
+def _ready(workers: int, each: int | None) -> int:
+    """Returns how many batches the workers of a DataLoader hold ready; PyTorch's default is two for each."""
+    return workers * (_DEFAULT_FACTOR if each is None else each)
+
+
+def _as_numpy(batch: Any) -> Any:
+    if isinstance(batch, torch.Tensor):
+        return batch.detach().cpu().numpy()
+    if isinstance(batch, Mapping):
+        return {key: _as_numpy(value) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return tuple(_as_numpy(part) for part in batch)
+    return batch

@@ -1,0 +1,47 @@
+"""Batches made by more workers, or by fewer where there are more workers than cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unstall.profiles.remedies.change import Change, Offer
+from unstall.profiles.remedies.remedy import Untried
+from unstall.profiles.remedies.torch.loader_arguments import with_arguments
+
+if TYPE_CHECKING:
+    from unstall.profiles.remedies.torch.loader_data import LoaderData
+    from unstall.profiles.remedies.torch.loader_plan import LoaderPlan
+
+
+class LoaderWorkers(Change["LoaderData", "LoaderPlan"]):
+    """As many workers as there are cores, or twice as many; they stay between epochs unless the loader is recreated."""
+
+    names = ("workers", "more-workers", "fewer-workers")
+    serves = ("waiting", "edges")
+
+    def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan] | Untried]:
+        workers = int(data.loader.num_workers)
+        if "waiting" in data.needs and data.is_iterable:
+            if not workers:
+                reason = "each worker would read the whole IterableDataset: divide it by get_worker_info first"
+                yield Untried(name="workers", reason=reason)
+        elif "waiting" in data.needs:
+            for name, count in (("workers", data.calls), ("more-workers", 2 * data.calls)):
+                if count > workers:
+                    yield self._offer(data, name, count, f"batches made by {count} workers")
+        if workers > data.calls:
+            text = f"batches made by {data.calls} workers, as many as there are cores"
+            yield self._offer(data, "fewer-workers", data.calls, text)
+
+    def _offer(self, data: LoaderData, name: str, count: int, text: str) -> Offer[LoaderPlan]:
+        stays, how = ({}, "") if data.anew else ({"persistent_workers": True}, ", which stay between epochs")
+        return with_arguments(
+            data,
+            name,
+            {"num_workers": count, **stays},
+            text + how,
+            # Each worker has random numbers of its own, and other batches with another number of workers.
+            effect="other draws" if data.draws else "identical",
+            conflicts=set(self.names) - {name},
+        )
