@@ -31,14 +31,17 @@ class Arrays(Adapter):
         self, data: Any, use: Use, needs: Sequence[Need], *, room: Room | None = None, only: Sequence[str] = ()
     ) -> Data:
         from unstall.profiles.remedies.data import Failed
-        from unstall.profiles.remedies.keras_remedies import ArrayData
+        from unstall.profiles.remedies.keras import ARRAY_REMEDIES
+        from unstall.profiles.remedies.keras.array_data import ArrayData
 
         if not are_arrays(data):
             return super().rebuilt(data, use, needs, room=room, only=only)
         if use.arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
         training, held_out = parts_of(use.arguments)
-        return ArrayData(training, needs=needs, place=use.place, edits=held_out is None)
+        return ArrayData(
+            training, changes=ARRAY_REMEDIES, needs=needs, place=use.place, is_split=held_out is not None
+        )
 
 
 def _is_array(data: Any) -> bool:

@@ -99,11 +99,14 @@ class PyDatasets(Adapter):
     def rebuilt(
         self, data: Any, use: Use, needs: Sequence[Need], *, room: Room | None = None, only: Sequence[str] = ()
     ) -> Data:
-        from unstall.profiles.remedies.keras_remedies import PyDatasetData
+        from unstall.profiles.remedies.keras import PY_DATASET_REMEDIES
+        from unstall.profiles.remedies.keras.py_dataset import PyDatasetData
         from unstall.profiles.remedies.room import room_here
 
         calls, name = (room or room_here()).calls, use.name or _variable(use.place)
-        return PyDatasetData(data, needs=needs, calls=calls, place=use.place, name=name)
+        return PyDatasetData(
+            data, changes=PY_DATASET_REMEDIES, needs=needs, calls=calls, place=use.place, name=name
+        )
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces the methods of all such data that give batches, so that `loops` is told. Returns what restores."""

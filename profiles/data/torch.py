@@ -48,7 +48,7 @@ class DataLoaders(Adapter):
         return int(data.num_workers)
 
     def steady(self, data: Any, steps: int) -> tuple[int, int]:
-        from unstall.profiles.remedies.loader_remedies import steady_of
+        from unstall.profiles.remedies.torch.loader_data import steady_of
 
         return steady_of(data, steps)
 
@@ -74,11 +74,13 @@ class DataLoaders(Adapter):
     def rebuilt(
         self, data: Any, use: Use, needs: Sequence[Need], *, room: Room | None = None, only: Sequence[str] = ()
     ) -> Data:
-        from unstall.profiles.remedies.loader_remedies import LoaderData
         from unstall.profiles.remedies.room import room_here
+        from unstall.profiles.remedies.torch import REMEDIES
+        from unstall.profiles.remedies.torch.loader_data import LoaderData
 
         return LoaderData(
             data,
+            changes=REMEDIES,
             needs=needs,
             calls=(room or room_here()).calls,
             images_per_batch=use.images_per_batch,
@@ -87,7 +89,7 @@ class DataLoaders(Adapter):
         )
 
     def computing_on(self, threads: int) -> Callable[[int], object]:
-        from unstall.profiles.remedies.loader_remedies import computing_on
+        from unstall.profiles.remedies.torch.loader_data import computing_on
 
         return computing_on(threads)
 

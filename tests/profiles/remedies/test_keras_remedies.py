@@ -13,9 +13,14 @@ import tensorflow as tf
 from tests.builders import given_to_fit
 from unstall import forks
 from unstall.profiles.measure.batches import FitData
+from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.edits import reads_as
-from unstall.profiles.remedies.keras_remedies import ArrayData, PyDatasetData
+from unstall.profiles.remedies.keras import ARRAY_REMEDIES, PY_DATASET_REMEDIES
+from unstall.profiles.remedies.keras.array_data import ArrayData
+from unstall.profiles.remedies.keras.processes import forks_draw_alike
+from unstall.profiles.remedies.keras.py_dataset import PyDatasetData
+from unstall.profiles.remedies.remedy import Remedy
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.stages.places import Place
 from unstall.profiles.trial.held_fit import measure_with
@@ -61,8 +66,8 @@ class Batches(keras.utils.PyDataset):
         self.ended += 1
 
 
-def py_data(dataset, needs=("waiting",), **settings):
-    return PyDatasetData(dataset, needs=needs, calls=2, **settings)
+def py_data(dataset, needs=("waiting",), changes=PY_DATASET_REMEDIES, **settings):
+    return PyDatasetData(dataset, changes=changes, needs=needs, calls=2, **settings)
 
 
 def test_workers_threads_and_processes_are_offered_and_serve_the_same_batches():
@@ -129,7 +134,7 @@ def test_processes_that_would_all_draw_the_same_are_not_offered():
         assert "processes" not in [remedy.name for remedy in remedies.remedies]
         assert "would draw alike" in remedies.untried[0].reason
         before = np.random.get_state()[1].tolist(), getattr(data, "total_batches_seen", None)
-        assert remedies._forks_draw_alike()
+        assert forks_draw_alike(data)
         assert (np.random.get_state()[1].tolist(), getattr(data, "total_batches_seen", None)) == before
     assert "processes" in [remedy.name for remedy in py_data(Batches(draws=True)).remedies]  # from the system
 
@@ -164,8 +169,9 @@ def test_the_settings_are_those_of_the_variable_where_no_fit_is_known():
     assert workers.code == "rows.workers = 2\nrows.max_queue_size = 10" and workers.edits == ()
 
 
-def arrays(**arguments):
-    return ArrayData({"x": IMAGES, "y": LABELS, "batch_size": 8, **arguments}, needs=("edges",))
+def arrays(changes=ARRAY_REMEDIES, **arguments):
+    given = {"x": IMAGES, "y": LABELS, "batch_size": 8, **arguments}
+    return ArrayData(given, changes=changes, needs=("edges",))
 
 
 def test_arrays_are_cut_as_keras_cuts_them():
@@ -201,7 +207,7 @@ def test_the_edit_cuts_arrays_as_the_call_does(given, batch_size, written, tmp_p
 
 
 def test_numbers_of_other_types_are_those_that_keras_makes_of_them():
-    data = ArrayData({"x": IMAGES.astype(np.float64), "y": LABELS, "batch_size": 8}, needs=("edges",))
+    data = arrays(x=IMAGES.astype(np.float64))
     built = data.whole(("own-dataset",))
     assert next(iter(built))[0].dtype == tf.float32
     assert data.compared(("own-dataset",)).effect == "other order"
@@ -231,3 +237,70 @@ def test_a_window_over_data_that_fit_reads_through_a_generator_has_one_epoch(dat
     windows = SimpleNamespace(train=lambda data, **given: asked.append(given["epochs"]), steps_of=lambda data: 1)
     measure_with(windows)(data, 5, "train", 0, 60.0)
     assert asked == [epochs]
+
+
+class Toy(Change):
+    """A change of a test, which is offered to any data that lose time at the edges of epochs."""
+
+    names = ("toy",)
+    serves = ("edges",)
+
+    def __init__(self, build, conflicts=()):
+        self.build, self.conflicts = build, conflicts
+
+    def find(self, data):
+        remedy = Remedy(name="toy", text="a toy", code="toy()", effect="identical")
+        yield Offer(remedy=remedy, build=self.build, conflicts=frozenset(self.conflicts))
+
+
+def test_a_change_of_a_dataset_that_is_appended_is_found_built_compared_and_combined():
+    class Kept(Batches):
+        """The same batches, from a list."""
+
+        def __init__(self, dataset):
+            super().__init__()
+            self.kept = [dataset[index] for index in range(len(dataset))]
+
+        def __getitem__(self, index):
+            return self.kept[index]
+
+    def build(plan):
+        plan.dataset = Kept(plan.dataset)
+
+    def of(*needs):
+        toy = Toy(build, conflicts=("processes",))
+        return py_data(dataset, needs=needs, changes=(*PY_DATASET_REMEDIES, toy))
+
+    dataset = Batches()
+    data = of("waiting", "edges")
+    assert [remedy.name for remedy in data.remedies] == ["workers", "more-workers", "processes", "toy"]
+    made = len(dataset.made)
+    both = data.built(("toy", "workers"), 3)
+    assert len(dataset.made) == made + 8
+    assert (both.workers, len(both)) == (2, 3)
+    assert [labels[0] for _, labels in (both[index] for index in range(3))] == [0, 8, 16]
+    assert len(dataset.made) == made + 8
+    assert data.compared(("toy",)).effect == data.compared(("workers", "toy")).effect == "identical"
+    assert data.fits(("toy", "workers")) and not data.fits(("processes", "toy"))
+    assert "toy" not in [remedy.name for remedy in of("waiting").remedies]
+
+
+def test_a_change_of_arrays_that_is_appended_is_found_built_compared_and_combined():
+    def build(plan):
+        plan.arrays = tuple(array.copy() for array in plan.arrays)
+
+    data = arrays(changes=(*ARRAY_REMEDIES, Toy(build)), shuffle=False)
+    assert [remedy.name for remedy in data.remedies] == ["own-dataset", "toy"]
+    built = data.built(("toy",), 3)
+    assert isinstance(built, FitData) and len(built.arguments["x"]) == 24 and built.arguments["x"].base is None
+    assert len(data.built(("own-dataset", "toy"), 3)) == 3
+    assert data.compared(("toy",)).effect == data.compared(("own-dataset", "toy")).effect == "identical"
+    assert data.fits(("own-dataset", "toy"))
+
+
+def test_remedies_that_set_the_number_of_workers_are_not_combined():
+    names = [name for change in PY_DATASET_REMEDIES for name in change.names]
+    for data in (py_data(Batches()), py_data(Batches(workers=4, use_multiprocessing=True))):
+        offered = [remedy.name for remedy in data.remedies]
+        assert set(offered) <= set(names)
+        assert not any(data.fits((one, other)) for one in offered for other in offered if one != other)
