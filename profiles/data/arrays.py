@@ -39,9 +39,7 @@ class Arrays(Adapter):
         if use.arguments.get("steps_per_epoch") is not None:
             raise Failed("the arrays are fed with `steps_per_epoch`")
         training, held_out = parts_of(use.arguments)
-        return ArrayData(
-            training, changes=ARRAY_REMEDIES, needs=needs, place=use.place, is_split=held_out is not None
-        )
+        return ArrayData(training, changes=ARRAY_REMEDIES, needs=needs, place=use.place, is_split=held_out is not None)
 
 
 def _is_array(data: Any) -> bool:
