@@ -14,7 +14,7 @@ from unstall.models import MODELS, Training
 from unstall.pipeline.config import config_to_dict
 from unstall.profiles import Device
 from unstall.profiles.machine import MachineUse, Trace, during, settled, spans
-from unstall.profiles.results import Result, Subject, summarise
+from unstall.profiles.results import Facts, Result, Subject, summarise
 from unstall.profiles.statistics import median
 
 
@@ -337,12 +337,12 @@ def _subject(case: Case, device: Device, facts: CaseFacts) -> Subject:
         device=device,
         batch_size=facts.batch_size,
         config={} if case.config is None else config_to_dict(case.config),
-        training={
-            "loss": facts.loss,
-            "optimizer": facts.optimizer,
-            "jit_compile": facts.jit_compile,
-            "parameters": facts.parameters,
-        },
+        facts=Facts(
+            loss=facts.loss,
+            optimizer=facts.optimizer,
+            jit_compile=facts.jit_compile,
+            parameters=facts.parameters,
+        ),
         images=facts.examples,
         buffered_batches=facts.buffered_batches,
         notes=facts.notes,

@@ -28,7 +28,7 @@ from unstall.profiles.measure import LOADER_ROUNDS
 from unstall.profiles.provenance import Throttling, throttled_ratio, usable_cores
 from unstall.profiles.report import Document, LeftOut, measurements, now, text
 from unstall.profiles.report.measurements import Measurement, MeasurementDocument, Measurements
-from unstall.profiles.results import Subject, Verdict
+from unstall.profiles.results import Facts, Subject, Verdict
 from unstall.profiles.samples import Sample
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
 from unstall.profiles.statistics import LEAST_ROUNDS
@@ -318,15 +318,15 @@ class Run:
             device=group.device,
             batch_size=config.batch_size,
             config=config_to_dict(config),
-            training={
-                "loss": model.loss,
-                "optimizer": model.optimizer,
-                "jit_compile": facts.jit_compile,
-                "parameters": model.parameters,
-                "workers_asked": config.workers,
-                "workers_effective": facts.workers,
-                "images_per_window_epoch": facts.images,
-            },
+            facts=Facts(
+                loss=model.loss,
+                optimizer=model.optimizer,
+                jit_compile=facts.jit_compile,
+                parameters=model.parameters,
+                workers_asked=config.workers,
+                workers_effective=facts.workers,
+                images_per_window_epoch=facts.images,
+            ),
             work=other_work(config),
             images=self._source.images,
             buffered_batches=facts.buffered_batches,

@@ -6,7 +6,7 @@ import contextlib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,9 +18,12 @@ class DecodeError(ValueError):
 
 
 def encode(value: Any) -> Any:
-    """Returns dataclasses as objects, tuples as lists, and everything else as it is."""
+    """Returns dataclasses as objects, tuples as lists, and everything else as it is.
+
+    A field has its own name in the file, or that of the "key" in its metadata.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return {_key(field): encode(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -93,7 +96,7 @@ def _object(kind: Any, value: Any, where: str) -> Any:
     if unknown := sorted(value.keys() - hints.keys()):
         raise DecodeError(f"{where or 'the file'} has no field {unknown[0]!r}.")
     try:
-        return kind(**{name: _decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
+        return kind(**{hints[key][0]: _decode(hints[key][1], item, f"{where}.{key}") for key, item in value.items()})
     except DecodeError:
         raise
     except (TypeError, ValueError, OverflowError) as error:  # a field is missing, or the class refuses a value
@@ -101,9 +104,15 @@ def _object(kind: Any, value: Any, where: str) -> Any:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, tuple[str, Any]]:
+    """Returns the name and the type of each field of a dataclass, by its key in the file."""
     hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    return {_key(field): (field.name, hints[field.name]) for field in fields(kind)}
+
+
+def _key(field: Field[Any]) -> str:
+    key: str = field.metadata.get("key", field.name)
+    return key
 
 
 def _check(holds: bool, expected: str, value: Any, where: str) -> None:

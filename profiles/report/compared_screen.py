@@ -69,7 +69,7 @@ def _compared_screen(
     size = subject.config.get("image_size") or ()
     facts = [
         "x".join(map(str, size)) if isinstance(size, Sequence) else "",
-        f"{subject.training['parameters']:,} parameters" if "parameters" in subject.training else "",
+        "" if subject.facts.parameters is None else f"{subject.facts.parameters:,} parameters",
     ]
     cores = "" if subject.cores is None else f", {subject.cores:g} cores"
     images, classes = dataset.get("images"), list(dataset.get("classes") or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
@@ -93,7 +93,7 @@ def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparis
 def _change(name: str, old: Result, new: Result, before: MeasurementDocument, after: MeasurementDocument) -> Change:
     unit = common_unit((old.subject.unit, new.subject.unit))  # files of before there were units say "image"
     work = [_work(result, document, unit) for result, document in ((old, before), (new, after))]
-    settings = [{**result.subject.config, **result.subject.training} for result in (old, new)]
+    settings = [{**result.subject.config, **asdict(result.subject.facts)} for result in (old, new)]
     ratio, interval = unpaired_ratio_interval(list(new.by_round().values()), list(old.by_round().values()))
     return Change(
         name=name,
@@ -113,7 +113,7 @@ def _work(result: Result, document: MeasurementDocument, unit: Unit) -> dict[str
         unit.plural: dataset.get("images"),
         "fingerprint of the data": dataset.get("fingerprint"),
         "batch size": subject.batch_size,
-        "parameters": subject.training.get("parameters"),
+        "parameters": subject.facts.parameters,
         f"work per {unit.noun}": ", ".join(subject.work) or "full decode, bilinear, augmented",
     }
 

@@ -254,11 +254,11 @@ def _heading(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list
     storage = dataset.get("storage", {})
     lines = {}
     for verdict in verdicts:
-        subject = verdict.result.subject
+        subject, facts = verdict.result.subject, verdict.result.subject.facts
         lines[subject.model] = (
-            f"{subject.model}: {subject.training['parameters']:,} parameters, {subject.training['optimizer']}, "
-            f"{subject.training['loss']}; {dataset['images']:,} images of {len(dataset['classes'])} classes from "
-            f"{dataset['name']}" + (f", on {storage['text']}" if storage.get("remote") else "")
+            f"{subject.model}: {facts.parameters:,} parameters, {facts.optimizer}, {facts.loss}; "
+            f"{dataset['images']:,} images of {len(dataset['classes'])} classes from {dataset['name']}"
+            + (f", on {storage['text']}" if storage.get("remote") else "")
         )
     return list(lines.values())
 

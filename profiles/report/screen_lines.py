@@ -91,7 +91,7 @@ def _least_line(verdict: Verdict, who: str) -> Line:
         text += f": {parts}"
     most = result.most_taken_ratio
     clause = "is not known" if most is None else f"is at most {most:.0%} of an epoch" if most >= 0.01 else "is nothing"
-    held_up = " or of the thread that starts them" if "fetching_ratio" in result.subject.training else ""
+    held_up = " or of the thread that starts them" if result.subject.facts.fetching_ratio is not None else ""
     return Line(label=label, text=f"{text}. What the loader takes from the cores of the steps{held_up} {clause}.")
 
 

@@ -83,7 +83,7 @@ class Result:
         shares = self.attribution.shares
         if cpu_us is None or shares.compute is None:
             return None
-        held_up = self.subject.training.get("fetching_ratio", 0.0) - (shares.prep_stall or 0.0)
+        held_up = (self.subject.facts.fetching_ratio or 0.0) - (shares.prep_stall or 0.0)
         return min(max(cpu_us / 1e6 * self.epoch_images_per_sec, held_up), max(shares.compute, 0.0))
 
     @property
@@ -114,7 +114,7 @@ class Result:
             "batch_size": subject.batch_size,
             "unit": asdict(subject.unit),
             "config": dict(subject.config),
-            "training": dict(subject.training),
+            "training": asdict(subject.facts),
             "work": list(subject.work),
             "epoch_images_per_sec": self.epoch_images_per_sec,
             "spread_ratio": self.spread_ratio,

@@ -155,7 +155,7 @@ def ineffective_workers(evidence: Evidence) -> Finding | None:
 
 def copied_data(evidence: Evidence) -> Finding | None:
     """Finds that each worker of a `DataLoader` gives all of the data: an epoch has every sample several times."""
-    copies = evidence.result.subject.training.get("copies")
+    copies = evidence.result.subject.facts.copies
     if not copies:
         return None
     return Finding(
@@ -172,7 +172,7 @@ def copied_data(evidence: Evidence) -> Finding | None:
 
 def forked_workers(evidence: Evidence) -> Finding | None:
     """Finds that workers are forked from a process in which TensorFlow runs, and collect garbage of TensorFlow."""
-    if not evidence.result.subject.training.get("forks_collect"):
+    if not evidence.result.subject.facts.forks_collect:
         return None
     return Finding(
         rule="forked workers",
@@ -185,15 +185,15 @@ def forked_workers(evidence: Evidence) -> Finding | None:
 
 def retraced_steps(evidence: Evidence) -> Finding | None:
     """Finds that the steps of a loop trace functions of TensorFlow again and again."""
-    traced = evidence.result.subject.training.get("retraced")
-    if not traced or traced["ratio"] < COSTLY_RATIO:
+    traced = evidence.result.subject.facts.retraced
+    if traced is None or traced.ratio < COSTLY_RATIO:
         return None
-    share = float(traced["ratio"])
+    share = traced.ratio
     gain = gain_without(share, "if nothing were traced behind the first steps")
     return Finding(
         rule="retraced steps",
-        text=f"TensorFlow traced {traced['function']} {traced['count']:,} times behind the first steps, "
-        f"{traced['ms']:,.0f} ms each: {share:.0%} of the loop",
+        text=f"TensorFlow traced {traced.function} {traced.count:,} times behind the first steps, "
+        f"{traced.ms:,.0f} ms each: {share:.0%} of the loop",
         cost_ratio=share,
         advice="give it batches of one shape and tensors in the place of Python's numbers, and make each `tf.function` "
         "once, outside of the loop"
@@ -205,7 +205,7 @@ def retraced_steps(evidence: Evidence) -> Finding | None:
 
 def waits_for_each_step(evidence: Evidence) -> Finding | None:
     """Finds that a script waits for a device behind it in each step, so that no loading goes on beside the steps."""
-    ratio = evidence.result.subject.training.get("waited_for_ratio")
+    ratio = evidence.result.subject.facts.waited_for_ratio
     loading, compute = evidence.lost.prep_stall, evidence.lost.compute
     if ratio is None or ratio < _EACH_STEP or not _loading_is_costly(evidence):
         return None
@@ -226,8 +226,8 @@ def waits_for_each_step(evidence: Evidence) -> Finding | None:
 def interpreter_lock(evidence: Evidence) -> Finding | None:
     """Finds that several threads run Python, and together use the time of one core."""
     workers, seen = evidence.workers_asked, evidence.workers_seen
-    config, training = evidence.result.subject.config, evidence.result.subject.training
-    forks = config.get("use_multiprocessing") or training.get("worker_processes") or _has_loader_of_pytorch(evidence)
+    config, facts = evidence.result.subject.config, evidence.result.subject.facts
+    forks = config.get("use_multiprocessing") or facts.worker_processes or _has_loader_of_pytorch(evidence)
     single = seen is not None and seen < 2
     if workers is None or workers < 2 or single or forks or (evidence.cores or 2) < 2:
         return None
@@ -328,12 +328,12 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     opening_s = min(evidence.result.first_batch_s, lost_s)
     gain = _gain_of_part(evidence, share, "if the epoch edges were gone")
     tuner_off = _tuner_off(evidence)
-    training = evidence.result.subject.training
+    facts = evidence.result.subject.facts
     if _has_loader_of_pytorch(evidence) and evidence.workers_asked:
         longer = "keep its workers from epoch to epoch (`persistent_workers=True`), or start fewer of them"
-    elif training.get("worker_processes"):
+    elif facts.worker_processes:
         longer = "start fewer worker processes, which begin anew with each epoch, or threads in their place"
-    elif training.get("loop"):
+    elif facts.loop:
         longer = "make fewer, longer epochs (repeat the data)"
     else:
         longer = "make fewer, longer epochs (repeat the data and set `steps_per_epoch`)"
@@ -436,7 +436,7 @@ def throttled(evidence: Evidence) -> Finding | None:
 def recompiled(evidence: Evidence) -> Finding | None:
     """Finds that XLA compiles the model anew for the short last batch of every epoch."""
     result = evidence.result
-    if not result.subject.training.get("jit_compile") or _epoch_images(evidence, measured=True) % _batch(evidence) == 0:
+    if not result.subject.facts.jit_compile or _epoch_images(evidence, measured=True) % _batch(evidence) == 0:
         return None
     train = sorted(result.explained, key=lambda sample: sample.round)
     epochs = [epoch for sample in train for epoch in _epochs(sample)]
@@ -628,16 +628,16 @@ def _tuner_off(evidence: Evidence) -> str | None:
     off = "`options.autotune.enabled = False` and numbers for parallel calls"
     subject = evidence.result.subject
     by_tf_data = subject.config.get("loader") in ("tf_data", "image_dataset_from_directory")
-    if (by_tf_data and subject.config.get("autotune")) or subject.training.get("data") == "a tf.data.Dataset":
+    if (by_tf_data and subject.config.get("autotune")) or subject.facts.data == "a tf.data.Dataset":
         return f"switch tf.data's tuner off ({off})"
-    if "arrays" in str(subject.training.get("data")):
+    if "arrays" in str(subject.facts.data):
         return f"feed the arrays by a tf.data.Dataset of your own without its tuner ({off})"
     return None
 
 
 def _has_loader_of_pytorch(evidence: Evidence) -> bool:
     """Whether the batches come from a `DataLoader`, whose workers are processes."""
-    return str(evidence.result.subject.training.get("data")).startswith("a DataLoader (")
+    return str(evidence.result.subject.facts.data).startswith("a DataLoader (")
 
 
 def _unit(evidence: Evidence) -> Unit:

@@ -8,6 +8,7 @@ from typing import Any
 
 from unstall.profiles.devices import Device
 from unstall.profiles.machine.page_cache import StorageRates
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.unit import IMAGE, Unit
 
 # The names of the windows that a row of the report is derived from, by the page cache of that row. With a cold page
@@ -27,7 +28,7 @@ class Subject:
       device: the device that trained.
       batch_size: images a batch.
       config: the variant's description, as JSON holds it.
-      training: loss, optimizer, `jit_compile`, the workers that were asked for and those that ran.
+      facts: what is known of its data and its training; "training" in files.
       work: how its images differ from fully decoded, bilinearly resized and augmented ones.
       images: images of an epoch of the user's training.
       buffered_batches: batches that the loader's queues and buffers hold.
@@ -46,7 +47,7 @@ class Subject:
     device: Device
     batch_size: int
     config: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts, metadata={"key": "training"})
     work: tuple[str, ...] = ()
     images: int | None = None
     buffered_batches: int = 0

@@ -158,7 +158,7 @@ def evidence_of(result: Result, throttled_ratio: float | None = None) -> Evidenc
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None if unknown.
     """
     subject, stages = result.subject, result.stages
-    asked, seen = subject.training.get("workers_asked"), subject.training.get("workers_effective")
+    asked, seen = subject.facts.workers_asked, subject.facts.workers_effective
     if seen is None and stages is not None:
         asked, seen = stages.workers, stages.workers_seen
     return Evidence(

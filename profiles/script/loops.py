@@ -21,6 +21,7 @@ from unstall.profiles.data.base import Adapter
 from unstall.profiles.data.numbers import reference_to
 from unstall.profiles.devices import Device
 from unstall.profiles.measure.completion import Completion
+from unstall.profiles.results.facts import Facts, Retraced
 from unstall.profiles.script.completion import HostStep, settle
 from unstall.profiles.script.computing import Computing, device_of
 from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
@@ -184,7 +185,7 @@ class _Loop:
       last: the data of the last pass.
       work: the modules and optimizers of a step, where remedies are to be tried and these could be noted.
       behind: whether a device computes the steps behind the host.
-      facts: of the data, for the record.
+      copies: how many workers each give the whole data; None where none was seen to.
     """
 
     def __init__(self, place: str, adapter: Adapter, data: Any, kind: str) -> None:
@@ -198,16 +199,17 @@ class _Loop:
         self.given: Any = None
         self.work: Work | None = None
         self.behind = False
-        workers = adapter.workers(data)
-        self.facts: dict[str, Any] = {"workers_asked": workers} if workers else {}
+        self.copies: int | None = None
         self.last = LastData(data)
         self.data = reference_to(data) or (lambda: None)
         self._steps_ns = self._steps_cpu_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
+        self._traced = ""
         self._results = self._waited_for = 0
         self._fetch_ns = self._host_ns = 0
         self.device: Device
         self._data_kind = adapter.label(data)
+        self._workers = adapter.workers(data)
         self._kind = kind
         self._canary_ns = clock.canary_ns()
 
@@ -241,24 +243,33 @@ class _Loop:
         self._waited_for += waited_for
         self._fetch_ns += fetch_ns
         self._host_ns += wall_ns
-        self.facts["waited_for_ratio"] = self._waited_for / self._results
-        self.facts["fetching_ratio"] = self._fetch_ns / max(self._host_ns, 1)
 
     def note_traces(self, count: int, traced_ns: int, wall_ns: int, name: str) -> None:
         """Adds what steps behind the first ones of a pass have traced, in so long a time."""
         self._traces = tuple(map(sum, zip(self._traces, (count, traced_ns, wall_ns), strict=True)))
-        if self._traces[0] > 0 and self._traces[2] > 0:
-            self.facts["retraced"] = {
-                "function": name,
-                "count": self._traces[0],
-                "ratio": self._traces[1] / self._traces[2],
-                "ms": self._traces[1] / self._traces[0] / 1e6,
-            }
+        self._traced = name
 
     @property
     def step_threads(self) -> int:
         """How many threads a step keeps busy, on average; at least 1."""
         return max(1, round(self._steps_cpu_ns / self._steps_ns)) if self._steps_ns else 1
+
+    def _facts(self) -> Facts:
+        return Facts(
+            data=self._data_kind,
+            loop=True,
+            workers_asked=self._workers or None,
+            waited_for_ratio=self._waited_for / self._results if self._results else None,
+            fetching_ratio=self._fetch_ns / max(self._host_ns, 1) if self._results else None,
+            retraced=self._retraced(),
+            copies=self.copies,
+        )
+
+    def _retraced(self) -> Retraced | None:
+        count, traced_ns, wall_ns = self._traces
+        if count <= 0 or wall_ns <= 0:
+            return None
+        return Retraced(function=self._traced, count=count, ratio=traced_ns / wall_ns, ms=traced_ns / count / 1e6)
 
     def _why_unknown(self) -> str | None:
         if self.mixed:
@@ -274,12 +285,11 @@ class _Loop:
         return FitRecord(
             name=name,
             model=self._kind,
-            data_kind=self._data_kind,
             epochs=epochs,
             device=self.device,
             ceilings=Ceilings(samples=(), reason="a loop's steps are the script's own"),
             canary_ns=self._canary_ns,
-            training={"data": self._data_kind, "loop": True, **self.facts},
+            facts=self._facts(),
             why_unknown=self._why_unknown(),
             loop=True,
             unit=self.unit or SAMPLE,
@@ -397,7 +407,7 @@ class Pass:
         if self.loop is not None and self.loop.unit is None:
             self.loop.unit = self.loop.adapter.unit_in(batch)
         if self.loop is not None and self._copies is not None and (copies := self._copies.look(batch)):
-            self.loop.facts["copies"] = copies
+            self.loop.copies = copies
         return batch
 
     def overtaken_by(self, newer: Pass) -> None:

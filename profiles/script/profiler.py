@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
 from unstall.profiles.results.account import Account
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.script.callback import WatchCallback
 from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.script.hooks import time_hooks
@@ -285,12 +286,11 @@ class Profiler:
             evaluation = FitRecord(
                 name=self._name(function, place, caller),
                 model=model.name,
-                data_kind=adapter(data).label(data),
                 epochs=(record,),
                 device=_device(),
                 ceilings=Ceilings(samples=(), reason="only the model of a fit is run by itself"),
                 canary_ns=canary_ns,
-                training={"data": adapter(data).label(data)},
+                facts=Facts(data=adapter(data).label(data)),
                 why_unknown=why_unknown,
                 unit=unit or SAMPLE,
             )
@@ -358,12 +358,11 @@ class Profiler:
             fit = FitRecord(
                 name=self._name("fit", place, caller),
                 model=model.name,
-                data_kind=adapter(data).label(data),
                 epochs=tuple(watch.records),
                 device=_device(),
                 ceilings=ceilings,
                 canary_ns=canary_ns,
-                training=_training(model, data),
+                facts=_facts_of(model, data),
                 why_unknown=watch.why_unknown,
                 whole=whole,
                 account=replace(account, step_ns=ceilings.step_ns),
@@ -529,17 +528,23 @@ def _device() -> Device:
         return Device(kind="cpu", name="unknown")
 
 
-def _training(model: Any, data: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "data": adapter(data).label(data),
-        "jit_compile": bool(model.jit_compile),
-        "steps_per_execution": model.steps_per_execution,
-    }
-    with suppress(AttributeError, ValueError):
-        facts["parameters"] = model.count_params()
-    if model.optimizer is not None:
-        facts["optimizer"] = type(model.optimizer).__name__
-    if isinstance(model.loss, str):
-        facts["loss"] = model.loss
-    facts |= adapter(data).facts_of_workers(data)
-    return facts
+def _facts_of(model: Any, data: Any) -> Facts:
+    """Returns what is known of a model that was trained, and of its data."""
+    facts = Facts(
+        data=adapter(data).label(data),
+        jit_compile=bool(model.jit_compile),
+        steps_per_execution=model.steps_per_execution,
+        parameters=_parameters_of(model),
+        optimizer=None if model.optimizer is None else type(model.optimizer).__name__,
+        loss=model.loss if isinstance(model.loss, str) else None,
+    )
+    return replace(facts, **adapter(data).facts_of_workers(data))
+
+
+def _parameters_of(model: Any) -> int | None:
+    """Returns how many parameters a model has; None where it is not built or cannot count them."""
+    try:
+        parameters: int = model.count_params()
+    except (AttributeError, ValueError):
+        return None
+    return parameters

@@ -59,7 +59,7 @@ def report_on(
             try:
                 subject, samples = samples_of(fit)
             except UnknownError as error:
-                who = f"{fit.name} on {fit.model}, {fit.device.name}, fed by {fit.data_kind}"
+                who = f"{fit.name} on {fit.model}, {fit.device.name}, fed by {fit.facts.data}"
                 left_out.append(LeftOut(who=who, reason=str(error)))
                 continue
             subject = with_facts_of(replace(subject, cores=usable_cores()), watcher.readable_data.get(fit.name))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from unstall.profiles.devices import Device
 from unstall.profiles.results.account import Account, later_call
 from unstall.profiles.results.attribution import whole_samples
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord
@@ -46,12 +46,11 @@ class FitRecord:
     Attributes:
       name: "fit 1 (train.py:42)".
       model: name of the model.
-      data_kind: kind of the data, in plain words.
       epochs: the last epochs, at most `KEPT_EPOCHS`.
       device: the device that trained.
       ceilings: of the model alone.
       canary_ns: time of `clock.canary_ns`, right before.
-      training: loss, optimizer, `jit_compile`, workers asked for.
+      facts: of its data, which are always named, and of its training.
       why_unknown: why the waiting is unknown, or None.
       whole: whether `fit` ran to its end.
       calls: how many calls on the same line and model this record sums up.
@@ -62,12 +61,11 @@ class FitRecord:
 
     name: str
     model: str
-    data_kind: str
     epochs: tuple[EpochRecord, ...]
     device: Device
     ceilings: Ceilings
     canary_ns: int
-    training: dict[str, Any] = field(default_factory=dict)
+    facts: Facts
     why_unknown: str | None = None
     whole: bool = True
     calls: int = 1
@@ -126,7 +124,7 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
     samples = [_sample(epoch, fit, callbacks_ratio) for epoch in measured]
     if len(samples) > 1 and measured[0].epoch == 0:
         samples[0] = replace(samples[0], window="warmup")
-    notes = [f"fed by {fit.data_kind}"]
+    notes = [f"fed by {fit.facts.data}"]
     trained = whole_samples([sample for sample in samples if sample.window == "train"])
     quiet = [sample for sample in trained if is_quiet([sample])]
     if LEAST_ROUNDS <= len(quiet) < len(trained):
@@ -151,7 +149,7 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
         model=fit.model,
         device=fit.device,
         batch_size=fit.batch_size or 0,
-        training=fit.training,
+        facts=fit.facts,
         images=_images_per_epoch(samples),
         unit=fit.unit,
     )

@@ -46,10 +46,10 @@ def with_stages(
       reads the data, and no further data was read.
     """
     readable_data: dict[str, Any] = {}
-    kinds: dict[str, str] = {}
+    data_of: dict[str, str | None] = {}
     for watcher in watchers:
         readable_data |= watcher.readable_data
-        kinds |= {fit.name: fit.data_kind for fit in watcher.fits if not fit.loop or fit.name in readable_data}
+        data_of |= {fit.name: fit.facts.data for fit in watcher.fits if not fit.loop or fit.name in readable_data}
     rates = {verdict.result.subject.variant: verdict.result.compute_images_per_sec for verdict in derive(document)}
     files = {measurement.subject.variant: measurement.subject.unit.files for measurement in document.samples.subjects}
     names = list(files)
@@ -58,14 +58,14 @@ def with_stages(
     unread: str | None = None
     with progress:
         for name in names:
-            if name not in kinds:
+            if name not in data_of:
                 continue
             data = readable_data.get(name)
             same = next((other for other in tables if data is not None and readable_data.get(other) is data), None)
             if same is not None:  # two `fit` had the same data
                 tables[name] = tables[same]
             elif name not in readable_data:
-                tables[name] = _no_stages(f"{kinds[name]} cannot be read again: only the waiting was seen")
+                tables[name] = _no_stages(f"{data_of[name]} cannot be read again: only the waiting was seen")
             elif data is None:
                 tables[name] = _no_stages(
                     "only the data of the longest fit is read again, and other data if the script keeps it"

@@ -25,7 +25,7 @@ from unstall.pipeline.config import config_to_dict
 from unstall.profiles import Device
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.report import LeftOut
-from unstall.profiles.results import Subject
+from unstall.profiles.results import Facts, Subject
 from unstall.profiles.samples import Sample
 
 _SESSION = "benchmarks.pipeline.sweep.child:SweepSession"
@@ -137,7 +137,7 @@ class Run(LabRun[Asked, Measurements]):
             device=group.device,
             batch_size=facts.config.batch_size,
             config=config_to_dict(facts.config),
-            training={"jit_compile": facts.jit_compile, "parameters": group.models[place.opened].parameters},
+            facts=Facts(jit_compile=facts.jit_compile, parameters=group.models[place.opened].parameters),
             images=self._source.images,
             buffered_batches=facts.buffered_batches,
             notes=facts.notes,

@@ -67,10 +67,11 @@ from unstall.benchmarks.tune.samples import SearchSamples
 from unstall.profiles.remedies import AS_WRITTEN, Trial
 from unstall.profiles.report import RESULTS, Document, LeftOut, load, write_results
 from unstall.profiles.report.show import main as show
+from unstall.profiles.results import Facts
 from unstall.profiles.text import Terminal
 
-FACTS = {"parameters": 7, "optimizer": "Adam", "loss": "mse"}
-MAIN_JOB = a_measurement_document(with_subject(a_result(), training=FACTS))
+FACTS = Facts(parameters=7, optimizer="Adam", loss="mse")
+MAIN_JOB = a_measurement_document(with_subject(a_result(), facts=FACTS))
 DEVICES_RUN = a_devices_document()
 LADDER = an_accuracy_plan(seeds=3)
 SEARCH = a_search_document(a_measured_pipeline("fast", 1500.0, COMPOSED), left_out=())

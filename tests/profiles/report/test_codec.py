@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -30,6 +31,7 @@ class Outer:
     anything: Any = None
     numbers: list[int] = field(default_factory=list)
     whole: bool = True
+    facts: Inner = field(default=Inner(0.0), metadata={"key": "training"})
 
     def __post_init__(self) -> None:
         if self.value == 13:
@@ -44,6 +46,7 @@ OUTER = Outer(
     rates={"x": Inner(2)},
     anything=[{"deep": None}],
     numbers=[1, 2],
+    facts=Inner(3),
 )
 
 
@@ -67,6 +70,14 @@ def test_what_is_encoded_as_strict_json_is_decoded_as_it_was(value: Any) -> None
 
 
 VALID = encode(OUTER)
+
+
+def test_a_field_can_have_another_name_in_the_file() -> None:
+    assert VALID["training"] == {"rate": 3, "names": []} and "facts" not in VALID
+    with pytest.raises(DecodeError, match=re.escape("plan has no field 'facts'")):
+        decode(Outer, VALID | {"facts": {"rate": 3}}, "plan")
+    with pytest.raises(DecodeError, match=re.escape("plan.training.rate must be float")):
+        decode(Outer, VALID | {"training": {"rate": "fast"}}, "plan")
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,14 @@ from unstall.profiles.report import write
 from unstall.profiles.report.comparison import compare, print_comparison
 from unstall.profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive
 from unstall.profiles.report.show import main
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.statistics import unpaired_ratio_interval
 from unstall.profiles.text import Terminal
 
 
 def a_run(step_ms: float = 10, *, name: str = "tf-data", canary_ms: float = 5, **changes: Any) -> MeasurementDocument:
     """Returns the document of one subject whose steps are 4 ms longer than what they wait."""
-    subject = {key: changes.pop(key) for key in ("config", "training", "work", "batch_size") if key in changes}
+    subject = {key: changes.pop(key) for key in ("config", "facts", "work", "batch_size") if key in changes}
     steps = [step_ms * ratio for ratio in (0.99, 1.0, 1.01)]
     train = [
         sample
@@ -82,7 +83,7 @@ def test_of_few_rounds_there_is_no_interval() -> None:
         (with_dataset(a_run(), images=7), "images: 100, 7"),
         (a_run(batch_size=64), "batch size: 10, 64"),
         (a_run(work=("nearest",)), "work per image: full decode, bilinear, augmented, nearest"),
-        (a_run(training={"parameters": 5}), "parameters: None, 5"),
+        (a_run(facts=Facts(parameters=5)), "parameters: None, 5"),
     ],
 )
 def test_what_is_another_machine_or_other_work_is_not_compared(after: MeasurementDocument, says: str) -> None:

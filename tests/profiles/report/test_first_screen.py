@@ -24,10 +24,11 @@ from unstall.profiles.remedies import AS_WRITTEN, Untried, gains_of
 from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
 from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
 from unstall.profiles.report.screen_lines import verdict_line
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.text import Terminal
 
-FACTS = {"parameters": 813_217}
+FACTS = Facts(parameters=813_217)
 
 
 def shown(document: MeasurementDocument, typed: str | None = None, width: int = 80) -> str:
@@ -40,7 +41,7 @@ def shown(document: MeasurementDocument, typed: str | None = None, width: int = 
 
 
 def a_main_job(*results: Any, **changes: Any) -> MeasurementDocument:
-    return a_measurement_document(*(with_subject(result, training=FACTS) for result in results), **changes)
+    return a_measurement_document(*(with_subject(result, facts=FACTS) for result in results), **changes)
 
 
 def a_script(result: Any, trial: Any = None) -> MeasurementDocument:
@@ -66,7 +67,7 @@ def test_the_verdict_comes_first_then_the_fastest_and_the_limit_then_the_picture
 
 
 def test_the_file_of_a_model_is_named_without_its_folder_and_what_to_type_with_it() -> None:
-    results = (with_subject(result, model="net.keras", training=FACTS) for result in (a_result(), FAST))
+    results = (with_subject(result, model="net.keras", facts=FACTS) for result in (a_result(), FAST))
     document = replace(a_measurement_document(*results), typed={"net.keras": "'my models/net.keras'"})
     assert "net.keras (" in shown(document).splitlines()[2]
     assert shown(document).splitlines()[-1].strip().endswith("--model 'my models/net.keras'")
@@ -178,7 +179,7 @@ def test_of_a_loop_on_a_cpu_loading_is_the_least_and_the_loaders_cpu_time_the_mo
 def test_a_loader_that_holds_up_the_thread_that_starts_the_steps_can_take_as_much_of_them() -> None:
     train = rounds_of("train", 100, 100, 100, wait_ms=5)
     result = a_result(train=train, device="cpu", resident_ms=95)
-    subject = replace(result.subject, training={"fetching_ratio": 0.45})
+    subject = replace(result.subject, facts=Facts(fetching_ratio=0.45))
     alone = tuple(sample for sample in result.samples if sample.window != "resident")
     stages = replace(STAGE_TABLE, loader_cpu_us_per_image=1.0)
     result = replace(result, subject=subject, samples=alone, stages=stages)

@@ -35,6 +35,7 @@ from unstall.profiles.report.measurements import (
     window_mark,
 )
 from unstall.profiles.report.show import main
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.stage_table import AnnotatedFunction, Line
 from unstall.profiles.text import Terminal
 
@@ -42,7 +43,7 @@ FAST = a_result(
     "tf-data",
     train=rounds_of("train", 5, 5.1, 5, wait_ms=1, edge_ms=5),
     work=("nearest",),
-    training={"workers_asked": 2},
+    facts=Facts(workers_asked=2),
 )
 LINES = (
     AnnotatedFunction(
@@ -53,17 +54,15 @@ LINES = (
     ),
 )
 UNLISTED = unlisted_dataset("what the script loads", "train.py", None)
-FACTS = {"parameters": 813_217, "optimizer": "Adam", "loss": "binary_crossentropy"}
-BASELINE = with_subject(replace(a_result(), stages=STAGE_TABLE, lines=LINES), training=FACTS, images=100)
+FACTS = Facts(parameters=813_217, optimizer="Adam", loss="binary_crossentropy")
+BASELINE = with_subject(replace(a_result(), stages=STAGE_TABLE, lines=LINES), facts=FACTS, images=100)
 
 
 def a_main_job(**changes: Any) -> MeasurementDocument:
     return a_measurement_document(
         BASELINE,
-        with_subject(
-            FAST, training=FACTS, frozen_by_cache=("flip",), decoded_pixels=1e6, wanted_pixels=4096.0, cores=2.0
-        ),
-        with_subject(a_cold_result("tf-data"), training=FACTS, model="other", doubts=("data changed",)),
+        with_subject(FAST, facts=FACTS, frozen_by_cache=("flip",), decoded_pixels=1e6, wanted_pixels=4096.0, cores=2.0),
+        with_subject(a_cold_result("tf-data"), facts=FACTS, model="other", doubts=("data changed",)),
         telemetry=a_telemetry(gpus=1),
         **changes,
     )

@@ -18,6 +18,7 @@ from unstall.profiles.machine.strain import Strain
 from unstall.profiles.results import rules
 from unstall.profiles.results.attribution import loading_range
 from unstall.profiles.results.evidence import Advice, Evidence, Finding
+from unstall.profiles.results.facts import Facts, Retraced
 from unstall.profiles.results.parts import Parts
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.rules import RULES, findings
@@ -400,15 +401,15 @@ def test_no_part_of_loading_gains_more_than_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("described", "advice"),
     [
-        ({"training": {"data": "a tf.data.Dataset"}}, "switch tf.data's tuner off (`options.autotune.enabled = False`"),
+        ({"facts": Facts(data="a tf.data.Dataset")}, "switch tf.data's tuner off (`options.autotune.enabled = False`"),
         ({"config": {"loader": "tf_data", "autotune": True}}, "switch tf.data's tuner off ("),
         (
-            {"training": {"data": "NumPy arrays"}},
+            {"facts": Facts(data="NumPy arrays")},
             "feed the arrays by a tf.data.Dataset of your own without its tuner (",
         ),
         ({"config": {"loader": "tf_data", "autotune": False}}, "make fewer, longer epochs"),
         ({"config": {"loader": "py_dataset", "autotune": True}}, "make fewer, longer epochs"),
-        ({"training": {"data": "a PyDataset (Photos)"}}, "make fewer, longer epochs"),
+        ({"facts": Facts(data="a PyDataset (Photos)")}, "make fewer, longer epochs"),
     ],
 )
 def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
@@ -422,34 +423,34 @@ def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
 
 
 @pytest.mark.parametrize(
-    ("training", "asked", "advice"),
+    ("facts", "asked", "advice"),
     [
-        ({"data": "a DataLoader (8 workers)", "loop": True}, 8, "keep its workers from epoch to epoch ("),
-        ({"data": "a DataLoader (0 workers)", "loop": True}, None, "make fewer, longer epochs (repeat the data)"),
-        ({"worker_processes": True}, 4, "start fewer worker processes, which begin anew with each epoch, or threads"),
-        ({"data": "data of type list", "loop": True}, None, "make fewer, longer epochs (repeat the data)"),
+        (Facts(data="a DataLoader (8 workers)", loop=True), 8, "keep its workers from epoch to epoch ("),
+        (Facts(data="a DataLoader (0 workers)", loop=True), None, "make fewer, longer epochs (repeat the data)"),
+        (Facts(worker_processes=True), 4, "start fewer worker processes, which begin anew with each epoch, or threads"),
+        (Facts(data="data of type list", loop=True), None, "make fewer, longer epochs (repeat the data)"),
     ],
 )
-def test_a_loop_is_not_told_of_arguments_of_fit(training: dict[str, Any], asked: int | None, advice: str) -> None:
+def test_a_loop_is_not_told_of_arguments_of_fit(facts: Facts, asked: int | None, advice: str) -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20)
-    found = rules.costly_epoch_edges(of(a_result(train=train, training=training), workers_asked=asked))
+    found = rules.costly_epoch_edges(of(a_result(train=train, facts=facts), workers_asked=asked))
     assert found is not None and found.advice is not None
     assert found.advice.startswith(advice) and "steps_per_epoch" not in found.advice
 
 
 def test_workers_that_are_processes_hold_no_lock_and_are_not_set_on_the_data() -> None:
     known = {"stages": python_table(), "workers_asked": 4, "workers_seen": 4, "cores": 4}
-    loader = replace(WAITING, subject=replace(WAITING.subject, training={"data": "a DataLoader (4 workers)"}))
+    loader = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(data="a DataLoader (4 workers)")))
     assert rules.interpreter_lock(of(WAITING, **known)) is not None
     assert rules.interpreter_lock(of(loader, **known)) is None
-    processes = replace(WAITING, subject=replace(WAITING.subject, training={"worker_processes": True}))
+    processes = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(worker_processes=True)))
     assert rules.interpreter_lock(of(processes, **known)) is None
     assert rules.ineffective_workers(of(WAITING, **(known | {"workers_seen": 2}))) is not None
     assert rules.ineffective_workers(of(loader, **(known | {"workers_seen": 2}))) is None
 
 
 def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_long() -> None:
-    copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3}))
+    copied = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(copies=3)))
     found = rules.copied_data(of(copied))
     assert found is not None and found.gain is not None and found.gain.ratio == 3.0
     assert found.cost_ratio == pytest.approx(2 / 3) and "every image 3 times" in found.text
@@ -457,7 +458,7 @@ def test_workers_that_all_give_the_whole_data_make_an_epoch_as_many_times_as_lon
 
 
 def test_forked_workers_are_named_with_the_line_that_ends_their_waiting() -> None:
-    forking = replace(WAITING, subject=replace(WAITING.subject, training={"forks_collect": True}))
+    forking = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(forks_collect=True)))
     found = rules.forked_workers(of(forking, workers_asked=4))
     assert found is not None and forks.LINE in found.text and "its 4 worker processes" in found.text
     assert rules.forked_workers(of(WAITING)) is None
@@ -511,21 +512,21 @@ def test_files_on_a_network_that_are_waited_for_are_named_with_what_a_local_copy
 
 
 def test_a_loop_that_traces_again_and_again_is_told_what_it_traces() -> None:
-    traced = {"function": "train_step", "count": 240, "ratio": 0.6, "ms": 38.2}
-    slow = replace(WAITING, subject=replace(WAITING.subject, training={"retraced": traced}))
+    traced = Retraced(function="train_step", count=240, ratio=0.6, ms=38.2)
+    slow = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(retraced=traced)))
     found = rules.retraced_steps(of(slow))
     assert found is not None and "traced train_step 240 times behind the first steps, 38 ms each: 60%" in found.text
     assert gain_of(found) == ("predicted", 2.5)
-    rare = replace(WAITING, subject=replace(WAITING.subject, training={"retraced": {**traced, "ratio": 0.05}}))
+    rare = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(retraced=replace(traced, ratio=0.05))))
     assert rules.retraced_steps(of(rare)) is None and rules.retraced_steps(of(WAITING)) is None
 
 
 def test_a_loop_that_waits_for_each_step_is_told_that_loading_and_compute_take_turns() -> None:
     result = losing(prep_stall=0.4)
-    waits = replace(result, subject=replace(result.subject, training={"waited_for_ratio": 0.97}))
+    waits = replace(result, subject=replace(result.subject, facts=Facts(waited_for_ratio=0.97)))
     found = rules.waits_for_each_step(of(waits))
     assert found is not None and gain_of(found) == ("predicted", round(1 / 0.6, 3))
-    seldom = replace(result, subject=replace(result.subject, training={"waited_for_ratio": 0.5}))
+    seldom = replace(result, subject=replace(result.subject, facts=Facts(waited_for_ratio=0.5)))
     assert rules.waits_for_each_step(of(seldom)) is None and rules.waits_for_each_step(of(result)) is None
 
 
@@ -700,7 +701,7 @@ def with_last_step(last_ms: float, *, jit_compile: bool = True, images: int = 95
         for number in range(3)
     ]
     values = {"device": "cpu", "resident_ms": 10, **settings}
-    return a_result(train=train, training={"jit_compile": jit_compile}, **values)
+    return a_result(train=train, facts=Facts(jit_compile=jit_compile), **values)
 
 
 def test_a_short_batch_that_takes_long_in_every_epoch_is_found() -> None:
@@ -783,15 +784,15 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     fired = False
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
     parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
-    copied = replace(WAITING, subject=replace(WAITING.subject, training={"copies": 3, "forks_collect": True}))
+    copied = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(copies=3, forks_collect=True)))
     for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied, with_memory(5e6)):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None
         if found is not None and found.advice is not None:
             assert found.gain is not None and found.gain.ratio > 1
     remote = a_table(a_stage("parse", 90, 90, call_us_per_image=80.0), storage=Storage(text="NFS (nfs4)", remote=True))
-    traced = {"retraced": {"function": "step", "count": 9, "ratio": 0.5, "ms": 3.0}, "waited_for_ratio": 1.0}
-    loop = replace(WAITING, subject=replace(WAITING.subject, training=traced))
+    traced = Facts(retraced=Retraced(function="step", count=9, ratio=0.5, ms=3.0), waited_for_ratio=1.0)
+    loop = replace(WAITING, subject=replace(WAITING.subject, facts=traced))
     for found in (rule(of(WAITING, stages=remote)), rule(of(loop))):
         fired = fired or found is not None
         assert found is None or found.advice is None or (found.gain is not None and found.gain.ratio > 1)

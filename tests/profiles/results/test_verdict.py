@@ -15,6 +15,7 @@ import pytest
 from tests.builders import a_cold_result, a_result, an_attribution, rounds_of, with_subject
 from unstall.profiles.machine.page_cache import StorageRates
 from unstall.profiles.results.evidence import Advice
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.rules import findings
 from unstall.profiles.results.verdict import Verdict, evidence_of, judge, speed_up, what_the_cache_hides
@@ -287,7 +288,7 @@ def test_a_verdict_is_strict_json_with_the_keys_of_the_design() -> None:
 
 
 def test_every_verdict_has_its_findings_and_its_advice_is_evidence() -> None:
-    slow = a_variant("slow", 10, 10, 10, training={"workers_asked": 4, "workers_effective": 1})
+    slow = a_variant("slow", 10, 10, 10, facts=Facts(workers_asked=4, workers_effective=1))
     of_slow, of_fast = judge(
         [with_big_photos(one) for one in (slow, a_variant("fast", *[4.7] * 3, work=("scaled decode",)))]
     )
@@ -304,7 +305,7 @@ def with_big_photos(result: Result) -> Result:
 
 @pytest.mark.parametrize(("asked", "known"), [(4, 4), ("auto", None), (None, None)])
 def test_workers_that_a_result_names_are_evidence(asked: Any, known: int | None) -> None:
-    evidence = evidence_of(a_result(training={"workers_asked": asked, "workers_effective": 2}))
+    evidence = evidence_of(a_result(facts=Facts(workers_asked=asked, workers_effective=2)))
     assert (evidence.workers_asked, evidence.workers_seen) == (known, 2)
 
 
@@ -317,7 +318,7 @@ def test_the_stages_of_a_result_are_evidence() -> None:
 
 def test_the_text_says_the_pace_and_the_two_that_cost_most() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=2, edge_ms=30)
-    result = a_result(device="cpu", train=train, training={"workers_asked": 4, "workers_effective": 1})
+    result = a_result(device="cpu", train=train, facts=Facts(workers_asked=4, workers_effective=1))
     verdict = judged(result)
     assert [one.rule for one in verdict.findings] == [
         "input-bound",

@@ -49,7 +49,7 @@ def test_waiting_of_a_loop_over_indices_is_found(loops: Loops) -> None:
             data[index]
             time.sleep(0.01)
     [fit] = loops.fits
-    assert fit.data_kind == "a PyDataset (Batches)" and fit.training["loop"]
+    assert fit.facts.data == "a PyDataset (Batches)" and fit.facts.loop
     assert [epoch.steps for epoch in fit.epochs] == [11, 11]  # nobody has said that the third pass ended
     loops.pause()
     [fit] = loops.fits
@@ -85,7 +85,7 @@ def test_an_old_generator_is_drawn_from_for_as_long_as_it_has_batches(loops: Loo
             break
     loops.pause()
     [fit] = loops.fits
-    assert fit.data_kind == "an ImageDataGenerator iterator"
+    assert fit.facts.data == "an ImageDataGenerator iterator"
     assert [epoch.steps for epoch in fit.epochs] == [2, 2, 2]
 
 
@@ -107,7 +107,7 @@ def test_what_keras_draws_and_what_a_batch_draws_itself_is_no_loop_of_the_script
     for index in range(4):
         outer[index]
     loops.pause()
-    assert [fit.data_kind for fit in loops.fits] == ["a PyDataset (Outer)"]
+    assert [fit.facts.data for fit in loops.fits] == ["a PyDataset (Outer)"]
 
 
 def test_classes_are_as_before_once_it_is_over() -> None:

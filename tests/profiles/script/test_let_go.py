@@ -329,7 +329,7 @@ def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data() -
         model = a_fit(given)
     finally:
         watched.detach()
-    assert watched.fits[0].data_kind == "a tf.data.Dataset"
+    assert watched.fits[0].facts.data == "a tf.data.Dataset"
     assert watched.longest is not None
     assert watched.longest.arguments["x"] is given and watched.longest.model is model()
     assert (watched.longest.name, watched.longest.epochs) == (watched.fits[0].name, 3)

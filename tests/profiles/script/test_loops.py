@@ -14,6 +14,7 @@ import pytest
 from tests import INSTALLED
 from tests.checks import in_forks, run_python
 from unstall.profiles.data.torch import DataLoaders
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.script.loops import Loops
 from unstall.profiles.unit import images_in
 
@@ -315,8 +316,8 @@ def test_workers_that_each_give_all_of_an_iterable_dataset_are_seen(divided: boo
     finally:
         restore()
     assert seen == (16 if divided else 32)
-    assert loops.fits[0].training == {"data": "a DataLoader (2 workers)", "loop": True, "workers_asked": 2} | (
-        {} if divided else {"copies": 2}
+    assert loops.fits[0].facts == Facts(
+        data="a DataLoader (2 workers)", loop=True, workers_asked=2, copies=None if divided else 2
     )
 
 

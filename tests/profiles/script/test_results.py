@@ -15,6 +15,7 @@ from tests.fakes import FakeClock
 from tests.planted import planted, sleepy_model
 from unstall.profiles.devices import CPU
 from unstall.profiles.results.checks import check_claims
+from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.result import Result, summarise
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.script.epochs import EpochRecord
@@ -31,11 +32,11 @@ def a_fit(**changed: Any) -> FitRecord:
     return FitRecord(
         name="fit 1 (train.py:7)",
         model="network",
-        data_kind="NumPy arrays",
         epochs=records,
         device=CPU,
         ceilings=Ceilings(samples=(), reason="--no-ceilings"),
         canary_ns=5_000_000,
+        facts=Facts(data="NumPy arrays"),
     )
 
 

@@ -302,9 +302,9 @@ def test_steps_that_trace_again_and_again_are_counted_behind_the_first_ones(loop
         square(batch, number)  # a Python number is a part of the trace
     for batch in tf.data.Dataset.range(12).batch(1):
         steady(batch)
-    retracing, other = (fit.training.get("retraced") for fit in loops.fits)
-    assert retracing["function"] == "square" and retracing["count"] == 10 and 0.05 < retracing["ratio"] <= 1
-    assert other is None
+    retracing, other = (fit.facts.retraced for fit in loops.fits)
+    assert retracing is not None and other is None
+    assert retracing.function == "square" and retracing.count == 10 and 0.05 < retracing.ratio <= 1
 
 
 def test_what_tf_data_does_in_a_graph_is_not_touched(loops: Loops) -> None:
