@@ -37,6 +37,7 @@ from unstall.profiles.report.measurements import (
     unlisted_dataset,
 )
 from unstall.profiles.report.notebook import Shown
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import Verdict
 from unstall.profiles.script import BUDGET_S
@@ -155,11 +156,11 @@ def profile(
     with forks.not_collecting() if hasattr(data, "use_multiprocessing") else nullcontext():
         created = now()
         ahead: Ahead | None = None
-        unread: tuple[str, ...] = ()
+        unread: tuple[Flag, ...] = ()
         try:
             ahead = adapter(data).ahead(data)
         except CutError as error:
-            ahead, unread = Ahead(), (str(error),)
+            ahead, unread = Ahead(), (Flag(kind=FlagKind.UNREAD, text=str(error)),)
         line = f"measuring how long {name} and {model.name} take, alone and together, and the stages of {name}"
         with _told(is_seen, Progress(console, line, what="measuring")) as say:
             subject, samples, windows = measure_samples(

@@ -28,7 +28,7 @@ from unstall.profiles.measure import LOADER_ROUNDS
 from unstall.profiles.provenance import Throttling, throttled_ratio, usable_cores
 from unstall.profiles.report import Document, LeftOut, measurements, now, text
 from unstall.profiles.report.measurements import Measurement, MeasurementDocument, Measurements
-from unstall.profiles.results import Facts, Subject, Verdict
+from unstall.profiles.results import Facts, Flag, FlagKind, Subject, Verdict
 from unstall.profiles.samples import Sample
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
 from unstall.profiles.statistics import LEAST_ROUNDS
@@ -311,7 +311,7 @@ class Run:
         config = facts.config
         decodes_files = config.storage in ("files", "records") and config.cache == "none"
         decodes_all = config.decode == "full" and decodes_files
-        changed = f"data changed during the run: {self._changes.sentence()}" if self._changes else None
+        changed = (Flag(kind=FlagKind.DATA_CHANGED, text=self._changes.sentence()),) if self._changes else ()
         return Subject(
             variant=measured.job.variant,
             model=measured.job.model,
@@ -331,7 +331,7 @@ class Run:
             images=self._source.images,
             buffered_batches=facts.buffered_batches,
             notes=facts.notes,
-            doubts=(changed,) if changed else (),
+            doubts=changed,
             page_cache=page_cache,
             storage=facts.storage if page_cache == "cold" else None,
             cores=usable_cores(),

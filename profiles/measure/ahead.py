@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unstall.profiles.results.flags import Flag, FlagKind
+
 # An epoch needs so many batches for each that a shuffle holds, or no part of it is steady. As many as `check_buffers`
 # wants for each batch in a buffer.
 _BATCHES_PER_SHUFFLED_BATCH = 5
@@ -25,7 +27,7 @@ class Ahead:
     shuffled_batches: int = 0
 
 
-def ramp_of(ahead: Ahead, batches: int) -> tuple[int, tuple[str, ...]]:
+def ramp_of(ahead: Ahead, batches: int) -> tuple[int, tuple[Flag, ...]]:
     """Returns (number of first steps of an epoch that are not steady, reasons to doubt the rate of the others).
 
     Batches that are made at the same time arrive at the same time, so that the number of steady steps must be a
@@ -37,13 +39,15 @@ def ramp_of(ahead: Ahead, batches: int) -> tuple[int, tuple[str, ...]]:
     """
     parallel, shuffled = ahead.parallel_batches, ahead.shuffled_batches
     if _BATCHES_PER_SHUFFLED_BATCH * shuffled > batches:
-        return 0, (
-            f"buffered: a shuffle holds up to {min(shuffled, batches)} of an epoch's {batches} batches, which are made "
-            "before its first step: no part of the epoch is steady, and all rates are those of whole epochs",
+        text = (
+            f"a shuffle holds up to {min(shuffled, batches)} of an epoch's {batches} batches, which are made before "
+            "its first step: no part of the epoch is steady, and all rates are those of whole epochs"
         )
+        return 0, (Flag(kind=FlagKind.BUFFERED, text=text),)
     if parallel > 1 and batches < 2 * parallel:
-        return 0, (
-            f"short: the loader makes up to {parallel} batches at the same time, and an epoch has {batches}: no part "
-            "of it is steady, and all rates are those of whole epochs",
+        text = (
+            f"the loader makes up to {parallel} batches at the same time, and an epoch has {batches}: no part of it is "
+            "steady, and all rates are those of whole epochs"
         )
+        return 0, (Flag(kind=FlagKind.SHORT, text=text),)
     return parallel + batches % parallel, ()

@@ -8,6 +8,7 @@ from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.screen import Line
 from unstall.profiles.results.attribution import bound_of
 from unstall.profiles.results.evidence import Finding
+from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.results.parts import Parts
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.rules import BOUND_NAMES, OVERSIZED_RATIO, why_uncertain
@@ -33,8 +34,7 @@ _LEAST_SHARE = 0.02
 # A stage is named as a cause from this share of the loader's time on; so many of them are named.
 _LEAST_STAGE, _MOST_STAGES = 0.10, 2
 # Flags that make all figures doubtful. Data that changed are named before the others: they are the user's to mend.
-_CHANGED = "data changed"
-_WARNINGS = (_CHANGED, "disturbed", "drift", "not trustworthy")
+_WARNINGS = (FlagKind.DATA_CHANGED, FlagKind.DISTURBED, FlagKind.DRIFT, FlagKind.NOT_TRUSTWORTHY)
 # Rules whose findings name a fault of its own, beside what the parts of an epoch say.
 _FAULTS = (
     "frozen augmentation",
@@ -56,8 +56,8 @@ def verdict_line(verdict: Verdict, who: str) -> Line:
     result = verdict.result
     attribution = result.attribution
     if is_short(result):
-        flag = next(flag for flag in result.flags if flag.startswith("short"))
-        return Line(label="NO VERDICT", text=f"{flag.partition(': ')[2]}.")
+        flag = next(flag for flag in result.flags if flag.kind is FlagKind.SHORT)
+        return Line(label="NO VERDICT", text=f"{flag.text}.")
     loading = max(attribution.loading_ratio, 0.0)
     if result.is_least:
         return _least_line(verdict, who)
@@ -144,18 +144,18 @@ def stages_line(result: Result) -> Line | None:
 
 def warning_of(results: Sequence[Result]) -> str | None:
     """Returns a reason to doubt all figures; None where there is none."""
-    flags = dict.fromkeys(flag for result in results for flag in result.flags if flag.startswith(_WARNINGS))
+    flags = dict.fromkeys(flag for result in results for flag in result.flags if flag.kind in _WARNINGS)
     if not flags:
         return None
-    first, *others = sorted(flags, key=lambda flag: not flag.startswith(_CHANGED))
+    first, *others = sorted(flags, key=lambda flag: flag.kind is not FlagKind.DATA_CHANGED)
     more = f" (and {len(others)} more {'doubt' if len(others) == 1 else 'doubts'}: see report.html)" if others else ""
-    text = first if first.startswith(_CHANGED) else first.partition(": ")[2]
+    text = str(first) if first.kind is FlagKind.DATA_CHANGED else first.text
     return f"Be careful: {text}{more}."
 
 
 def is_short(result: Result) -> bool:
     """Whether the epochs had too few steps for a rate."""
-    return any(flag.startswith("short") for flag in result.flags)
+    return any(flag.kind is FlagKind.SHORT for flag in result.flags)
 
 
 def is_fault(finding: Finding) -> bool:

@@ -35,9 +35,12 @@ from unstall.profiles.report.screen_lines import (
 from unstall.profiles.results.account import Account
 from unstall.profiles.results.evidence import Finding
 from unstall.profiles.results.fit_rules import fit_findings
+from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import Verdict
 
+# Rules about a `fit` as a whole whose findings are told.
+_OF_FIT = ("validation edges", "validation waits", "validation in every epoch", "retracing", "slower epochs")
 # So many faults are told; the report has all.
 _MOST_FAULTS = 2
 # The note on data that `unstall migrate` writes as tf.data.
@@ -148,7 +151,7 @@ def _causes(result: Result, findings: Sequence[Finding], bound: str) -> tuple[Li
 
 def _of_fit(finding: Finding) -> bool:
     """Whether a finding is about a `fit` as a whole, such as its validation, and worth doing something about."""
-    return finding.rule.startswith(("validation", "retracing", "slower")) and finding.gain is not None
+    return finding.rule in _OF_FIT and finding.gain is not None
 
 
 def _next_of_script(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[Line, ...]:
@@ -189,7 +192,7 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: st
     if bound == "compute":
         return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
     if bound == "uncertain" or (decided is None and is_short(result)):
-        quiet = any(flag.startswith(("disturbed", "drift")) for flag in result.flags)
+        quiet = any(flag.kind in (FlagKind.DISTURBED, FlagKind.DRIFT) for flag in result.flags)
         return (
             Line(label="NEXT", text=f"the same again {'when the machine is quiet' if quiet else 'for more epochs'}."),
         )

@@ -285,7 +285,7 @@ def _marks(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, str]]:
     for result in results:
         for work in result.subject.work:
             works.setdefault(work, chr(ord("a") + len(works)))
-        for remark in (*result.subject.notes, *result.flags):
+        for remark in result.remarks:
             remarks.setdefault(remark, str(len(remarks) + 1))
     return works, remarks
 
@@ -293,7 +293,7 @@ def _marks(results: Sequence[Result]) -> tuple[dict[str, str], dict[str, str]]:
 def _name(result: Result, results: Sequence[Result]) -> str:
     works, remarks = _marks(results)
     letters = [works[work] for work in result.subject.work]
-    digits = [remarks[remark] for remark in (*result.subject.notes, *result.flags)]
+    digits = [remarks[remark] for remark in result.remarks]
     marks = ",".join(letters + digits)
     return f"{result.subject.label} ({marks})" if marks else result.subject.label
 

@@ -1,10 +1,11 @@
-"""Checks of samples. Each returns flags, clauses that say why to doubt the result; an empty tuple if all is well."""
+"""Checks of samples. Each returns flags, which say why to doubt the result; an empty tuple if all is well."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from unstall.profiles.results.attribution import Attribution
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import LEAST_ROUNDS, median
 from unstall.profiles.unit import IMAGE, Unit
@@ -32,7 +33,7 @@ STEPS_PER_BUFFERED_BATCH, WAITING_RATIO = 5, 0.05
 Samples = Mapping[str, Sequence[Sample]]
 
 
-def check_claims(samples: Samples) -> tuple[str, ...]:
+def check_claims(samples: Samples) -> tuple[Flag, ...]:
     """Checks that steps and edges sum to the outer clock, in the samples in which they were timed separately."""
     ratios = [ratio for sample in samples["train"] if (ratio := sample.unclaimed_ratio) is not None]
     if not ratios:
@@ -40,19 +41,20 @@ def check_claims(samples: Samples) -> tuple[str, ...]:
     unclaimed = median(ratios)
     if abs(unclaimed) <= UNCLAIMED_RATIO:
         return ()
-    return (f"unclaimed: {unclaimed:.0%} of the time of fit is neither step nor edge",)
+    return (Flag(kind=FlagKind.UNCLAIMED, text=f"{unclaimed:.0%} of the time of fit is neither step nor edge"),)
 
 
-def check_drift(samples: Samples) -> tuple[str, ...]:
+def check_drift(samples: Samples) -> tuple[Flag, ...]:
     """Checks that the model alone was as fast in the last round as in the first."""
     resident = sorted(samples["resident"], key=lambda sample: sample.round)
     ratio = resident[-1].s_per_image / resident[0].s_per_image
     if 1 - DRIFT_RATIO <= ratio <= 1 + DRIFT_RATIO:
         return ()
-    return (f"drift: the model alone took {ratio:.2f} times as long in the last round as in the first",)
+    text = f"the model alone took {ratio:.2f} times as long in the last round as in the first"
+    return (Flag(kind=FlagKind.DRIFT, text=text),)
 
 
-def check_law(samples: Samples) -> tuple[str, ...]:
+def check_law(samples: Samples) -> tuple[Flag, ...]:
     """Checks that no `train` was faster than the model alone or the loader alone."""
     flags = []
     train = [sample.s_per_image for sample in samples["train"]]
@@ -62,13 +64,12 @@ def check_law(samples: Samples) -> tuple[str, ...]:
             continue
         always_faster = max(train) < min(ceiling)
         if always_faster and median(train) < (1 - LAW_RATIO) * median(ceiling):
-            flags.append(
-                f"not trustworthy: training was {median(ceiling) / median(train):.2f} times as fast as {name} alone"
-            )
+            text = f"training was {median(ceiling) / median(train):.2f} times as fast as {name} alone"
+            flags.append(Flag(kind=FlagKind.NOT_TRUSTWORTHY, text=text))
     return tuple(flags)
 
 
-def check_canary(samples: Samples, typical_ns: float) -> tuple[str, ...]:
+def check_canary(samples: Samples, typical_ns: float) -> tuple[Flag, ...]:
     """Checks that the canary took no longer than usual, and flags the rounds in which it did.
 
     Args:
@@ -78,42 +79,43 @@ def check_canary(samples: Samples, typical_ns: float) -> tuple[str, ...]:
     rounds = sorted({sample.round for sample in in_rounds if sample.canary_ns > CANARY_RATIO * typical_ns})
     if not rounds:
         return ()
-    return (f"disturbed: the machine was slow in round {', '.join(str(number + 1) for number in rounds)}",)
+    text = f"the machine was slow in round {', '.join(str(number + 1) for number in rounds)}"
+    return (Flag(kind=FlagKind.DISTURBED, text=text),)
 
 
-def check_parts(attribution: Attribution) -> tuple[str, ...]:
+def check_parts(attribution: Attribution) -> tuple[Flag, ...]:
     """Checks that no part is negative beyond its 95 % interval."""
     flags = []
     for part, interval in attribution.shares_ci95.items():
         share = attribution.shares[part]
         if share is not None and interval is not None and interval[1] < 0 and share < -LAW_RATIO:
-            flags.append(f"negative: {part} came to {share:.1%}, beyond the spread")
+            flags.append(Flag(kind=FlagKind.NEGATIVE, text=f"{part} came to {share:.1%}, beyond the spread"))
     return tuple(flags)
 
 
-def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[str, ...]:
+def check_own_steps(samples: Samples, attribution: Attribution) -> tuple[Flag, ...]:
     """Checks that training steps took no longer than the model alone, beyond what the loader's CPU time explains."""
     alone_s = median([sample.s_per_image for sample in samples.get("bare") or samples["resident"]])
     times = (attribution.seconds_per_image.compute or 0.0) / alone_s
     if times <= 1 + UNEXPLAINED_RATIO:
         return ()
-    return (
-        f"slower by itself: a training step took {times:.2f} times as long as the model alone, and the loader's CPU "
-        "time does not explain it; it is counted as compute",
+    text = (
+        f"a training step took {times:.2f} times as long as the model alone, and the loader's CPU time does not "
+        "explain it; it is counted as compute"
     )
+    return (Flag(kind=FlagKind.SLOWER_BY_ITSELF, text=text),)
 
 
-def check_length(samples: Samples, unit: Unit = IMAGE) -> tuple[str, ...]:
+def check_length(samples: Samples, unit: Unit = IMAGE) -> tuple[Flag, ...]:
     """Checks that every epoch had enough steady steps for a rate."""
     steps = min(len(sample.step_ns) // sample.epochs for sample in samples["train"])
     if steps >= LEAST_STEADY_STEPS:
         return ()
-    return (
-        f"short: {steps} steady steps in an epoch are too few for a rate; use more {unit.plural} or smaller batches",
-    )
+    text = f"{steps} steady steps in an epoch are too few for a rate; use more {unit.plural} or smaller batches"
+    return (Flag(kind=FlagKind.SHORT, text=text),)
 
 
-def check_buffers(samples: Samples, buffered_batches: int) -> tuple[str, ...]:
+def check_buffers(samples: Samples, buffered_batches: int) -> tuple[Flag, ...]:
     """Checks that an epoch was long in comparison with the loader's buffers.
 
     An epoch begins and ends with empty buffers. Where the loader is ahead of the model, the model reads the last
@@ -127,7 +129,8 @@ def check_buffers(samples: Samples, buffered_batches: int) -> tuple[str, ...]:
     waits = median([sample.wait_ns / sample.wall_ns for sample in samples["train"]])
     if waits > WAITING_RATIO or steps >= STEPS_PER_BUFFERED_BATCH * buffered_batches:
         return ()
-    return (f"buffered: up to {buffered_batches} of an epoch's {steps} batches were made ahead of its end",)
+    text = f"up to {buffered_batches} of an epoch's {steps} batches were made ahead of its end"
+    return (Flag(kind=FlagKind.BUFFERED, text=text),)
 
 
 def _epoch_batches(sample: Sample) -> int:
@@ -135,12 +138,12 @@ def _epoch_batches(sample: Sample) -> int:
     return round(sample.epoch_images / sample.epochs / images_per_batch)
 
 
-def check_rounds(samples: Samples) -> tuple[str, ...]:
+def check_rounds(samples: Samples) -> tuple[Flag, ...]:
     """Checks that there are enough rounds for an interval."""
     rounds = min(len(samples[window]) for window in ("train", "resident") if samples.get(window))
     if rounds >= LEAST_ROUNDS:
         return ()
-    return (f"few rounds: {rounds}, too few for an interval",)
+    return (Flag(kind=FlagKind.FEW_ROUNDS, text=f"{rounds}, too few for an interval"),)
 
 
 def check_all(
@@ -150,7 +153,7 @@ def check_all(
     typical_canary_ns: float,
     buffered_batches: int,
     unit: Unit = IMAGE,
-) -> tuple[str, ...]:
+) -> tuple[Flag, ...]:
     """Runs every check on the samples of one result.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any
 
 from unstall.profiles.results.attribution import Attribution, attribute, attribute_one_pass, whole_samples
 from unstall.profiles.results.checks import check_all, check_claims, check_length, check_rounds
+from unstall.profiles.results.flags import Flag
 from unstall.profiles.results.subject import WINDOWS_OF, Subject
 from unstall.profiles.samples import Sample
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
@@ -28,7 +29,7 @@ class Result:
       loader_images_per_sec: of the loader alone, over whole epochs; None where it was not measured.
       compute_images_per_sec: of the `compute` part of the attribution.
       cpu_ms_per_image: CPU time of the loader and of the model alone; None where they were not measured.
-      flags: reasons to doubt the result, a clause each.
+      flags: reasons to doubt the result.
       stages: the costs of the loader's stages; None where they were not measured.
       lines: the loader's slowest Python functions with the times of their lines.
     """
@@ -44,7 +45,7 @@ class Result:
     loader_images_per_sec: float | None
     compute_images_per_sec: float
     cpu_ms_per_image: dict[str, float | None]
-    flags: tuple[str, ...]
+    flags: tuple[Flag, ...]
     stages: StageTable | None = None
     lines: tuple[AnnotatedFunction, ...] = ()
 
@@ -91,6 +92,11 @@ class Result:
         """The part of the epochs before their first batch, which is known however few steps they have."""
         explained = self.explained
         return sum(sum(sample.first_batch_ns) for sample in explained) / sum(sample.epoch_ns for sample in explained)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know, as it is printed: the notes on the subject, and the flags."""
+        return (*self.subject.notes, *map(str, self.flags))
 
     @property
     def explained(self) -> list[Sample]:
@@ -145,7 +151,7 @@ class Result:
             and {"cold": subject.storage.cold_bytes_per_sec, "warm": subject.storage.warm_bytes_per_sec},
             "bytes_per_image": subject.storage and subject.storage.bytes_per_file,
             "notes": list(subject.notes),
-            "flags": [*self.flags, *(self.stages.remarks(subject.unit) if self.stages else ())],
+            "flags": [*map(str, self.flags), *(self.stages.remarks(subject.unit) if self.stages else ())],
         }
 
 
@@ -207,7 +213,7 @@ def _result(
     subject: Subject,
     samples: Sequence[Sample],
     attribution: Attribution,
-    flags: tuple[str, ...],
+    flags: tuple[Flag, ...],
     stages: StageTable | None,
     lines: tuple[AnnotatedFunction, ...],
 ) -> Result:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from unstall import forks
 from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from unstall.profiles.results.evidence import Evidence, Finding, Gain
+from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
 from unstall.profiles.unit import Unit
@@ -49,7 +50,7 @@ _AT_THE_BOUND = 0.01
 # Other programs that take a smaller part of the cores are no reason to measure again.
 OTHERS_MATTER = 0.05
 # Flags that are named in the sentence of a verdict.
-_DOUBTS = ("disturbed", "drift", "few rounds", "not trustworthy")
+_DOUBTS = (FlagKind.DISTURBED, FlagKind.DRIFT, FlagKind.FEW_ROUNDS, FlagKind.NOT_TRUSTWORTHY)
 PART_NAMES = {
     "compute": "compute",
     "device_augment": "augmentation on the device",
@@ -558,7 +559,7 @@ def why_uncertain(evidence: Evidence) -> str:
     """Returns a clause: why it is not known whether loading or compute sets the pace, and what would settle that."""
     attribution = evidence.result.attribution
     low, high = attribution.loading_range
-    doubts = [doubt for doubt in _doubts(evidence) if doubt != "few rounds"]
+    doubts: list[str] = [doubt for doubt in _doubts(evidence) if doubt is not FlagKind.FEW_ROUNDS]
     if attribution.others_ratio >= OTHERS_MATTER:
         doubts.append(f"other programs took {attribution.others_ratio:.0%} of the cores")
     if doubts:
@@ -577,10 +578,10 @@ def why_uncertain(evidence: Evidence) -> str:
     return f"measured {rounds} times, about {needed} would tell"
 
 
-def _doubts(evidence: Evidence) -> list[str]:
-    """Returns the names of the result's flags that a verdict names as doubts."""
-    names = [flag.partition(":")[0] for flag in evidence.result.flags]
-    return [name for name in _DOUBTS if name in names]
+def _doubts(evidence: Evidence) -> list[FlagKind]:
+    """Returns the kinds of the result's flags that a verdict names as doubts."""
+    kinds = {flag.kind for flag in evidence.result.flags}
+    return [kind for kind in _DOUBTS if kind in kinds]
 
 
 def _loading_is_costly(evidence: Evidence) -> bool:

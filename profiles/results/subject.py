@@ -9,6 +9,7 @@ from typing import Any
 from unstall.profiles.devices import Device
 from unstall.profiles.machine.page_cache import StorageRates
 from unstall.profiles.results.facts import Facts
+from unstall.profiles.results.flags import Flag
 from unstall.profiles.unit import IMAGE, Unit
 
 # The names of the windows that a row of the report is derived from, by the page cache of that row. With a cold page
@@ -52,7 +53,7 @@ class Subject:
     images: int | None = None
     buffered_batches: int = 0
     notes: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Flag, ...] = ()
     page_cache: str = "warm"
     storage: StorageRates | None = None
     cores: float | None = None

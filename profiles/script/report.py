@@ -18,6 +18,7 @@ from unstall.profiles.report.measurements import (
     unlisted_dataset,
 )
 from unstall.profiles.results.account import Account
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.epochs import KEPT_EPOCHS
@@ -104,7 +105,7 @@ def with_facts_of(subject: Subject, data: Any) -> Subject:
     try:
         return replace(subject, frozen_by_cache=random_before_cache(data))
     except CutError as error:
-        return replace(subject, doubts=(*subject.doubts, str(error)))
+        return replace(subject, doubts=(*subject.doubts, Flag(kind=FlagKind.UNREAD, text=str(error))))
 
 
 def _train_windows(samples: Iterable[Sample]) -> int:

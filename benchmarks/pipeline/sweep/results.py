@@ -19,7 +19,7 @@ from unstall.benchmarks.pipeline.sweep.findings import (
 from unstall.benchmarks.pipeline.sweep.plan import Point
 from unstall.benchmarks.pipeline.sweep.samples import MeasuredPlace, SweepDocument
 from unstall.profiles import Device
-from unstall.profiles.results import CANARY_RATIO, summarise
+from unstall.profiles.results import CANARY_RATIO, Flag, summarise
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import LEAST_ROUNDS, Interval, geometric_mean, median, shared_ratio, spread_ratio
 
@@ -141,7 +141,7 @@ def _point_result(point: Point, place: MeasuredPlace, samples: Sequence[Sample],
     """Derives the rates at a value, and what an epoch is made of where its steps were timed."""
     model: float | None = None
     loading: float | None = None
-    flags: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     if place.place.steps_per_execution is None and any(sample.window == "resident" for sample in samples):
         result = summarise(place.subject, samples, typical_canary_ns=typical_ns)
         model, loading, flags = result.model_images_per_sec, result.attribution.loading_ratio, result.flags
@@ -158,7 +158,7 @@ def _point_result(point: Point, place: MeasuredPlace, samples: Sequence[Sample],
         },
         model_images_per_sec=model,
         loading_ratio=loading,
-        flags=(*place.subject.notes, *flags),
+        flags=(*place.subject.notes, *map(str, flags)),
         disturbed=any(sample.canary_ns > CANARY_RATIO * typical_ns for sample in samples if sample.window in FIGURES),
     )
 

@@ -421,7 +421,7 @@ def test_time_that_no_step_and_no_edge_explains_is_found(
     data = with_short_last_batch(12 * IMAGES)
     sample = Windows(model, emulated(10)).train(data, epochs=1, ramp_steps=1, round_=0)
     (flag,) = check_claims({"train": [sample]})
-    assert flag.startswith("unclaimed: 3")
+    assert str(flag).startswith("unclaimed: 3")
 
 
 # Counting

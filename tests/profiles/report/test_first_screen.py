@@ -25,6 +25,7 @@ from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, Measurement
 from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
 from unstall.profiles.report.screen_lines import verdict_line
 from unstall.profiles.results.facts import Facts
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.text import Terminal
 
@@ -241,7 +242,8 @@ def test_a_disturbed_run_has_its_warning_on_top() -> None:
 
 def test_of_several_doubts_it_is_the_change_of_the_data_that_is_named() -> None:
     slow = a_result(train=[replace(one, canary_ns=10**8) for one in rounds_of("train", 10, 10, 10, wait_ms=6)])
-    subject = replace(slow.subject, doubts=("data changed during the run: cats/1.jpg (deleted)",))
+    changed = Flag(kind=FlagKind.DATA_CHANGED, text="cats/1.jpg (deleted)")
+    subject = replace(slow.subject, doubts=(changed,))
     text = " ".join(shown(a_main_job(replace(slow, subject=subject))).split())
     assert "Be careful: data changed during the run: cats/1.jpg (deleted) (and 1 more doubt: see report.html)." in text
 

@@ -36,6 +36,7 @@ from unstall.profiles.report.measurements import (
 )
 from unstall.profiles.report.show import main
 from unstall.profiles.results.facts import Facts
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.stage_table import AnnotatedFunction, Line
 from unstall.profiles.text import Terminal
 
@@ -55,6 +56,7 @@ LINES = (
 )
 UNLISTED = unlisted_dataset("what the script loads", "train.py", None)
 FACTS = Facts(parameters=813_217, optimizer="Adam", loss="binary_crossentropy")
+CHANGED = Flag(kind=FlagKind.DATA_CHANGED, text="cats/1.jpg (deleted)")
 BASELINE = with_subject(replace(a_result(), stages=STAGE_TABLE, lines=LINES), facts=FACTS, images=100)
 
 
@@ -62,7 +64,7 @@ def a_main_job(**changes: Any) -> MeasurementDocument:
     return a_measurement_document(
         BASELINE,
         with_subject(FAST, facts=FACTS, frozen_by_cache=("flip",), decoded_pixels=1e6, wanted_pixels=4096.0, cores=2.0),
-        with_subject(a_cold_result("tf-data"), facts=FACTS, model="other", doubts=("data changed",)),
+        with_subject(a_cold_result("tf-data"), facts=FACTS, model="other", doubts=(CHANGED,)),
         telemetry=a_telemetry(gpus=1),
         **changes,
     )
@@ -145,7 +147,7 @@ def test_what_is_known_of_a_subject_and_of_the_run_reaches_its_verdict() -> None
     throttled = replace(document, samples=replace(document.samples, throttled_ratio=0.5))
     rules = {finding.rule for finding in derive(throttled)[1].findings}
     assert {"frozen augmentation", "CPU throttled"} <= rules
-    assert "data changed" in derive(document)[2].result.flags
+    assert CHANGED in derive(document)[2].result.flags
 
 
 def test_without_its_models_own_rate_a_fit_is_split_by_its_waits() -> None:

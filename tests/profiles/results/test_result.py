@@ -10,6 +10,7 @@ import pytest
 from tests.builders import MS, a_cold_result, a_result, a_sample, rounds_of
 from unstall.profiles.devices import parse_device
 from unstall.profiles.report.files import to_json
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.parts import PARTS
 from unstall.profiles.results.result import summarise
 from unstall.profiles.results.subject import Subject
@@ -119,12 +120,12 @@ def test_flags_of_a_cold_row_are_those_of_its_cold_windows() -> None:
     train, cold = rounds_of("train", 10, 10, 10), rounds_of("cold", 16, 16, wait_ms=8, claimed_ns=1)
     both = [*train, *cold]
     assert a_result(train=both).flags == ()
-    assert a_result(train=both, page_cache="cold").flags == (
+    assert tuple(map(str, a_result(train=both, page_cache="cold").flags)) == (
         "unclaimed: 100% of the time of fit is neither step nor edge",
         "few rounds: 2, too few for an interval",
     )
     faster = [*train, *rounds_of("cold", 3, 3, 3)]
-    flags = a_result(train=faster, page_cache="cold").flags
+    flags = [str(flag) for flag in a_result(train=faster, page_cache="cold").flags]
     assert "not trustworthy: training was 1.33 times as fast as the model alone" in flags
     assert [flag for flag in flags if flag.startswith("negative: fetch_stall")] != []
 
@@ -156,7 +157,15 @@ def test_an_unknown_page_cache_is_refused() -> None:
 
 def test_flags_of_a_result_are_those_of_its_checks() -> None:
     (flag,) = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6, canary_ns=50 * MS)).flags
-    assert flag.startswith("disturbed: ")
+    assert flag.kind is FlagKind.DISTURBED
+
+
+def test_the_remarks_on_a_result_are_its_notes_and_its_flags_as_they_are_printed() -> None:
+    doubts = (Flag(kind=FlagKind.DATA_CHANGED, text="a.jpg (deleted)"), Flag(kind=FlagKind.UNREAD, text="no graph"))
+    result = a_result(notes=("fed by arrays",), doubts=doubts)
+    said = ("data changed during the run: a.jpg (deleted)", "no graph")
+    assert result.remarks == ("fed by arrays", *said)
+    assert result.to_dict()["flags"] == list(said) and result.to_dict()["notes"] == ["fed by arrays"]
 
 
 def test_a_result_has_the_keys_that_others_rely_on() -> None:

@@ -19,6 +19,7 @@ from unstall.profiles.results import rules
 from unstall.profiles.results.attribution import loading_range
 from unstall.profiles.results.evidence import Advice, Evidence, Finding
 from unstall.profiles.results.facts import Facts, Retraced
+from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.parts import Parts
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.rules import RULES, findings
@@ -92,7 +93,7 @@ def test_the_pace_is_set_by_compute() -> None:
     assert found == Finding(rule="compute-bound", text="compute-bound: 4% of an epoch is loading", cost_ratio=0.04)
 
 
-def doubtful(loading: float, interval: tuple[float, float] | None, *flags: str, others: float = 0.0) -> Finding:
+def doubtful(loading: float, interval: tuple[float, float] | None, *flags: Flag, others: float = 0.0) -> Finding:
     result = replace(losing(prep_stall=loading), flags=flags)
     between = loading_range(loading, interval, others)
     attribution = replace(result.attribution, loading_ratio_ci95=interval, loading_range=between, others_ratio=others)
@@ -139,8 +140,9 @@ def test_what_others_took_of_the_cores_makes_a_verdict_uncertain() -> None:
 
 
 def test_what_flags_say_stands_in_the_sentence() -> None:
-    disturbed = "disturbed: the machine was slow in round 2"
-    assert doubtful(0.3, (0.25, 0.35), disturbed, "short: 3 steps").text.startswith(
+    disturbed = Flag(kind=FlagKind.DISTURBED, text="the machine was slow in round 2")
+    short = Flag(kind=FlagKind.SHORT, text="3 steps")
+    assert doubtful(0.3, (0.25, 0.35), disturbed, short).text.startswith(
         "input-bound: 30% of an epoch is loading (doubtful: disturbed), most of it"
     )
     said = doubtful(0.25, (0.15, 0.35), disturbed).text

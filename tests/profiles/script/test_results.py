@@ -16,6 +16,7 @@ from tests.planted import planted, sleepy_model
 from unstall.profiles.devices import CPU
 from unstall.profiles.results.checks import check_claims
 from unstall.profiles.results.facts import Facts
+from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.results.result import Result, summarise
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.script.epochs import EpochRecord
@@ -46,7 +47,7 @@ def result_of(fit: FitRecord) -> Result:
 
 
 def unclaimed(result: Result) -> list[str]:
-    return [flag for flag in result.flags if flag.startswith("unclaimed: ")]
+    return [str(flag) for flag in result.flags if flag.kind is FlagKind.UNCLAIMED]
 
 
 @pytest.mark.parametrize(
