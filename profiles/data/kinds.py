@@ -1,18 +1,18 @@
-"""The kinds of data that models are trained on."""
+"""Kinds of data that a model is fed with."""
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class DataKind(Enum):
-    """A kind of data, by what reads it."""
+class DataKind(StrEnum):
+    """What batches come from."""
 
-    TF_DATA = "tf.data"
-    DATA_LOADER = "PyTorch's DataLoader"
-    PY_DATASET = "Keras' PyDataset"
-    IMAGE_ITERATOR = "iterator of Keras' old ImageDataGenerator"
-    ARRAYS = "arrays"
-    GENERATOR = "generator"
-    GRAIN = "Grain"
+    TF_DATA = "tf_data"  # a `tf.data.Dataset`
+    DATA_LOADER = "data_loader"  # of PyTorch
+    PY_DATASET = "py_dataset"  # of Keras, its iterators of images excepted
+    IMAGE_ITERATOR = "image_iterator"  # of Keras' old `ImageDataGenerator`
+    ARRAYS = "arrays"  # an array, or arrays in a structure
+    GENERATOR = "generator"  # of Python
+    GRAIN = "grain"  # a loader or dataset of Grain
     OTHER = "other"

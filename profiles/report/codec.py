@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass
+from enum import Enum, EnumType
 from functools import cache
 from typing import Any, TypeVar
 
@@ -55,6 +56,11 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return value
     if is_dataclass(kind):
         return _object(kind, value, where)
+    if isinstance(kind, EnumType):
+        members: list[Enum] = list(kind)
+        values = [member.value for member in members]
+        _check(value in values, " or ".join(map(repr, values)), value, where)
+        return kind(value)
     if origin is tuple:
         _check(isinstance(value, list), "a list", value, where)
         return _tuple(arguments, value, where)

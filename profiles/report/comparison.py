@@ -93,7 +93,7 @@ def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparis
 def _change(name: str, old: Result, new: Result, before: MeasurementDocument, after: MeasurementDocument) -> Change:
     unit = common_unit((old.subject.unit, new.subject.unit))  # files of before there were units say "image"
     work = [_work(result, document, unit) for result, document in ((old, before), (new, after))]
-    settings = [{**result.subject.config, **asdict(result.subject.facts)} for result in (old, new)]
+    settings = [_settings(result) for result in (old, new)]
     ratio, interval = unpaired_ratio_interval(list(new.by_round().values()), list(old.by_round().values()))
     return Change(
         name=name,
@@ -104,6 +104,13 @@ def _change(name: str, old: Result, new: Result, before: MeasurementDocument, af
         ratio=ratio,
         interval=interval,
     )
+
+
+def _settings(result: Result) -> dict[str, Any]:
+    """Returns what is told where it differs. Data of another kind have other words, so that the words do."""
+    facts = asdict(result.subject.facts)
+    del facts["kind"]
+    return {**result.subject.config, **facts}
 
 
 def _work(result: Result, document: MeasurementDocument, unit: Unit) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unstall.commands import shell_words
+from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.remedies import Trial, gains_of
 from unstall.profiles.report.document import LeftOut
 from unstall.profiles.report.remedies import (
@@ -43,8 +44,6 @@ from unstall.profiles.results.verdict import Verdict
 _OF_FIT = ("validation edges", "validation waits", "validation in every epoch", "retracing", "slower epochs")
 # So many faults are told; the report has all.
 _MOST_FAULTS = 2
-# The note on data that `unstall migrate` writes as tf.data.
-_GENERATOR = "fed by an ImageDataGenerator iterator"
 
 
 def script_screen(
@@ -79,10 +78,10 @@ def script_screen(
     main = (tried or [max(verdicts, key=lambda verdict: _total_s(verdict.result))])[0]
     result, subject = main.result, main.result.subject
     cores = "" if subject.cores is None else f", {subject.cores:g} cores"
-    fed = next((note for note in subject.notes if note.startswith("fed by")), "")
+    fed = "" if subject.facts.data is None else f", fed by {subject.facts.data}"
     heading = (
         f"unstall: {name} on {subject.device.name}{cores}",
-        f"{subject.label}: {subject.model}, batches of {subject.batch_size}{', ' if fed else ''}{fed}",
+        f"{subject.label}: {subject.model}, batches of {subject.batch_size}{fed}",
     )
     trial = trials.get(subject.variant, Trial())
     decided = decided_line(trial)
@@ -205,7 +204,8 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: st
 
 def _migration(verdict: Verdict, words: str | None, name: str, bound: str) -> tuple[Line, ...]:
     """Returns the command that writes an `ImageDataGenerator` as tf.data, where such a one feeds what loading slows."""
-    if words is None or _GENERATOR not in verdict.result.subject.notes or bound == "compute":
+    kind = verdict.result.subject.facts.kind
+    if words is None or kind is not DataKind.IMAGE_ITERATOR or bound == "compute":
         return ()
     script = next((word for word in shlex.split(words) if Path(word).name == name), name)
     command = f"unstall migrate {shell_words(os.path.expanduser(script))}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unstall.profiles.data.kinds import DataKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retraced:
@@ -28,6 +30,7 @@ class Facts:
 
     Attributes:
       data: what the batches come from, in plain words: "a DataLoader (2 workers)".
+      kind: of these data.
       loop: whether a loop of a script trains, not `fit`.
       jit_compile: whether XLA compiles the training step.
       steps_per_execution: training steps in a call of the train function.
@@ -46,6 +49,7 @@ class Facts:
     """
 
     data: str | None = None
+    kind: DataKind | None = None
     loop: bool = False
     jit_compile: bool | None = None
     steps_per_execution: int | None = None

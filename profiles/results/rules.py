@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from unstall import forks
+from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
 from unstall.profiles.results.evidence import Evidence, Finding, Gain
 from unstall.profiles.results.flags import FlagKind
@@ -629,16 +630,16 @@ def _tuner_off(evidence: Evidence) -> str | None:
     off = "`options.autotune.enabled = False` and numbers for parallel calls"
     subject = evidence.result.subject
     by_tf_data = subject.config.get("loader") in ("tf_data", "image_dataset_from_directory")
-    if (by_tf_data and subject.config.get("autotune")) or subject.facts.data == "a tf.data.Dataset":
+    if (by_tf_data and subject.config.get("autotune")) or subject.facts.kind is DataKind.TF_DATA:
         return f"switch tf.data's tuner off ({off})"
-    if "arrays" in str(subject.facts.data):
+    if subject.facts.kind is DataKind.ARRAYS:
         return f"feed the arrays by a tf.data.Dataset of your own without its tuner ({off})"
     return None
 
 
 def _has_loader_of_pytorch(evidence: Evidence) -> bool:
     """Whether the batches come from a `DataLoader`, whose workers are processes."""
-    return str(evidence.result.subject.facts.data).startswith("a DataLoader (")
+    return evidence.result.subject.facts.kind is DataKind.DATA_LOADER
 
 
 def _unit(evidence: Evidence) -> Unit:

@@ -208,7 +208,7 @@ class _Loop:
         self._results = self._waited_for = 0
         self._fetch_ns = self._host_ns = 0
         self.device: Device
-        self._data_kind = adapter.label(data)
+        self._label, self._data_kind = adapter.label(data), adapter.kind(data)
         self._workers = adapter.workers(data)
         self._kind = kind
         self._canary_ns = clock.canary_ns()
@@ -256,7 +256,8 @@ class _Loop:
 
     def _facts(self) -> Facts:
         return Facts(
-            data=self._data_kind,
+            data=self._label,
+            kind=self._data_kind,
             loop=True,
             workers_asked=self._workers or None,
             waited_for_ratio=self._waited_for / self._results if self._results else None,

@@ -290,7 +290,7 @@ class Profiler:
                 device=_device(),
                 ceilings=Ceilings(samples=(), reason="only the model of a fit is run by itself"),
                 canary_ns=canary_ns,
-                facts=Facts(data=adapter(data).label(data)),
+                facts=Facts(data=adapter(data).label(data), kind=adapter(data).kind(data)),
                 why_unknown=why_unknown,
                 unit=unit or SAMPLE,
             )
@@ -532,6 +532,7 @@ def _facts_of(model: Any, data: Any) -> Facts:
     """Returns what is known of a model that was trained, and of its data."""
     facts = Facts(
         data=adapter(data).label(data),
+        kind=adapter(data).kind(data),
         jit_compile=bool(model.jit_compile),
         steps_per_execution=model.steps_per_execution,
         parameters=_parameters_of(model),

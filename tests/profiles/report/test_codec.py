@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,11 @@ import pytest
 from tests.builders import STAGE_TABLE, a_result, a_sample, a_telemetry
 from unstall.profiles.report.codec import DecodeError, decode, encode
 from unstall.profiles.samples import Sample
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Outer:
     anything: Any = None
     numbers: list[int] = field(default_factory=list)
     whole: bool = True
+    colour: Colour = Colour.RED
     facts: Inner = field(default=Inner(0.0), metadata={"key": "training"})
 
     def __post_init__(self) -> None:
@@ -46,6 +53,7 @@ OUTER = Outer(
     rates={"x": Inner(2)},
     anything=[{"deep": None}],
     numbers=[1, 2],
+    colour=Colour.BLUE,
     facts=Inner(3),
 )
 
@@ -96,7 +104,9 @@ def test_a_field_can_have_another_name_in_the_file() -> None:
         ({"rates": {"x": {"rate": None}}}, "plan.rates['x'].rate must be float"),
         ({"numbers": [1, "2"]}, "plan.numbers[1] must be int"),
         ({"whole": 1}, "plan.whole must be bool"),
-        ({"colour": "red"}, "plan has no field 'colour'."),
+        ({"colour": "green"}, "plan.colour must be 'red' or 'blue'. Received: 'green'"),
+        ({"colour": {}}, "plan.colour must be 'red' or 'blue'"),
+        ({"weight": 1}, "plan has no field 'weight'."),
     ],
 )
 def test_what_the_annotations_do_not_allow_is_refused_by_its_place(change: dict[str, Any], says: str) -> None:

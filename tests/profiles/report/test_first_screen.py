@@ -20,6 +20,7 @@ from tests.builders import (
     with_subject,
 )
 from tests.checks import tables_of
+from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.remedies import AS_WRITTEN, Untried, gains_of
 from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
 from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
@@ -30,6 +31,7 @@ from unstall.profiles.results.verdict import judge
 from unstall.profiles.text import Terminal
 
 FACTS = Facts(parameters=813_217)
+OLD_ITERATOR = Facts(data="an ImageDataGenerator iterator", kind=DataKind.IMAGE_ITERATOR)
 
 
 def shown(document: MeasurementDocument, typed: str | None = None, width: int = 80) -> str:
@@ -250,7 +252,7 @@ def test_of_several_doubts_it_is_the_change_of_the_data_that_is_named() -> None:
 
 def test_a_script_is_told_its_remedy_with_place_code_and_what_to_type() -> None:
     trial = a_trial({AS_WRITTEN: samples_at(*[100.0] * 4), "cache": samples_at(*[200.0] * 4)})
-    result = a_result("fit 1 (train.py:9)", notes=("fed by a tf.data.Dataset",))
+    result = a_result("fit 1 (train.py:9)", facts=Facts(data="a tf.data.Dataset"))
     text = shown(a_script(replace(result, stages=STAGE_TABLE), trial), "train.py --epochs 3")
     assert "FASTER         2.00x (2.00 to 2.00) with cache, measured on your own data" in text
     assert "code of cache" in text
@@ -411,9 +413,8 @@ def test_what_may_be_chance_is_given_more_rounds() -> None:
 
 @pytest.mark.parametrize(("wait_ms", "named"), [(6, True), (0, False)])
 def test_images_of_keras_old_generator_get_the_command_that_writes_them_as_tf_data(wait_ms: float, named: bool) -> None:
-    note = "fed by an ImageDataGenerator iterator"
     result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=wait_ms), resident_ms=4 if wait_ms else 10)
-    text = shown(a_script(with_subject(result, notes=(note,))), "--max-steps 9 'my folder/train.py' 3 --fast")
+    text = shown(a_script(with_subject(result, facts=OLD_ITERATOR)), "--max-steps 9 'my folder/train.py' 3 --fast")
     assert ("unstall migrate 'my folder/train.py'\n" in text) is named
     assert "migrate" not in shown(a_script(result), "train.py")
 
@@ -432,5 +433,5 @@ def test_a_call_is_told_its_own_argument_for_the_budget_and_no_command() -> None
 
 def test_a_cell_is_no_script_that_a_command_could_name() -> None:
     result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6), resident_ms=4)
-    document = a_script(with_subject(result, notes=("fed by an ImageDataGenerator iterator",)))
+    document = a_script(with_subject(result, facts=OLD_ITERATOR))
     assert "unstall migrate" not in shown(document) and "unstall migrate" in shown(document, "train.py")

@@ -13,6 +13,7 @@ import pytest
 
 from tests.builders import MS, a_result, a_sample, an_attribution, rounds_of
 from unstall import forks
+from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.machine.mounts import Storage
 from unstall.profiles.machine.strain import Strain
 from unstall.profiles.results import rules
@@ -403,15 +404,15 @@ def test_no_part_of_loading_gains_more_than_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("described", "advice"),
     [
-        ({"facts": Facts(data="a tf.data.Dataset")}, "switch tf.data's tuner off (`options.autotune.enabled = False`"),
+        ({"facts": Facts(kind=DataKind.TF_DATA)}, "switch tf.data's tuner off (`options.autotune.enabled = False`"),
         ({"config": {"loader": "tf_data", "autotune": True}}, "switch tf.data's tuner off ("),
         (
-            {"facts": Facts(data="NumPy arrays")},
+            {"facts": Facts(kind=DataKind.ARRAYS)},
             "feed the arrays by a tf.data.Dataset of your own without its tuner (",
         ),
         ({"config": {"loader": "tf_data", "autotune": False}}, "make fewer, longer epochs"),
         ({"config": {"loader": "py_dataset", "autotune": True}}, "make fewer, longer epochs"),
-        ({"facts": Facts(data="a PyDataset (Photos)")}, "make fewer, longer epochs"),
+        ({"facts": Facts(kind=DataKind.PY_DATASET)}, "make fewer, longer epochs"),
     ],
 )
 def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
@@ -427,10 +428,14 @@ def test_where_tf_data_tunes_itself_the_advice_on_edges_is_to_do_without(
 @pytest.mark.parametrize(
     ("facts", "asked", "advice"),
     [
-        (Facts(data="a DataLoader (8 workers)", loop=True), 8, "keep its workers from epoch to epoch ("),
-        (Facts(data="a DataLoader (0 workers)", loop=True), None, "make fewer, longer epochs (repeat the data)"),
+        (Facts(kind=DataKind.DATA_LOADER, loop=True), 8, "keep its workers from epoch to epoch ("),
+        (Facts(kind=DataKind.DATA_LOADER, loop=True), None, "make fewer, longer epochs (repeat the data)"),
         (Facts(worker_processes=True), 4, "start fewer worker processes, which begin anew with each epoch, or threads"),
-        (Facts(data="data of type list", loop=True), None, "make fewer, longer epochs (repeat the data)"),
+        (
+            Facts(data="data of type list", kind=DataKind.OTHER, loop=True),
+            None,
+            "make fewer, longer epochs (repeat the data)",
+        ),
     ],
 )
 def test_a_loop_is_not_told_of_arguments_of_fit(facts: Facts, asked: int | None, advice: str) -> None:
@@ -442,7 +447,7 @@ def test_a_loop_is_not_told_of_arguments_of_fit(facts: Facts, asked: int | None,
 
 def test_workers_that_are_processes_hold_no_lock_and_are_not_set_on_the_data() -> None:
     known = {"stages": python_table(), "workers_asked": 4, "workers_seen": 4, "cores": 4}
-    loader = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(data="a DataLoader (4 workers)")))
+    loader = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(kind=DataKind.DATA_LOADER)))
     assert rules.interpreter_lock(of(WAITING, **known)) is not None
     assert rules.interpreter_lock(of(loader, **known)) is None
     processes = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(worker_processes=True)))

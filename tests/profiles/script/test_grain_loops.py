@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.planted import planted
+from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.script.loops import Loops
 
 pytestmark = pytest.mark.needs("grain")
@@ -42,7 +43,7 @@ def test_waiting_of_a_loop_over_a_map_dataset_is_found(loops: Loops) -> None:
             assert batch.shape == (4, 2)
             time.sleep(0.02)
     [fit] = loops.fits
-    assert fit.facts.data == "a Grain dataset" and len(fit.epochs) == 3
+    assert fit.facts.data == "a Grain dataset" and fit.facts.kind is DataKind.GRAIN and len(fit.epochs) == 3
     waits, steady = (sum(getattr(epoch, name) for epoch in fit.epochs) for name in ("steady_wait_ns", "steady_ns"))
     assert waits / steady == pytest.approx(0.5, abs=0.04)
 
@@ -81,7 +82,7 @@ def test_a_data_loader_is_watched(loops: Loops) -> None:
     loader = grain.DataLoader(data_source=source, sampler=sampler, worker_count=0)
     assert [int(value) for value in loader] == list(range(6))
     [fit] = loops.fits
-    assert fit.facts.data == "a Grain DataLoader" and fit.epochs[0].steps == 6
+    assert fit.facts.data == "a Grain DataLoader" and fit.facts.kind is DataKind.GRAIN and fit.epochs[0].steps == 6
 
 
 def test_classes_are_as_before_once_it_is_over() -> None:

@@ -14,6 +14,7 @@ import pytest
 from keras.src.legacy.preprocessing.image import ImageDataGenerator
 
 from tests.planted import planted
+from unstall.profiles.data import DataKind
 from unstall.profiles.data.keras import PyDatasets
 from unstall.profiles.script.loops import Loops
 
@@ -49,7 +50,7 @@ def test_waiting_of_a_loop_over_indices_is_found(loops: Loops) -> None:
             data[index]
             time.sleep(0.01)
     [fit] = loops.fits
-    assert fit.facts.data == "a PyDataset (Batches)" and fit.facts.loop
+    assert fit.facts.data == "a PyDataset (Batches)" and fit.facts.kind is DataKind.PY_DATASET and fit.facts.loop
     assert [epoch.steps for epoch in fit.epochs] == [11, 11]  # nobody has said that the third pass ended
     loops.pause()
     [fit] = loops.fits
@@ -85,7 +86,7 @@ def test_an_old_generator_is_drawn_from_for_as_long_as_it_has_batches(loops: Loo
             break
     loops.pause()
     [fit] = loops.fits
-    assert fit.facts.data == "an ImageDataGenerator iterator"
+    assert (fit.facts.data, fit.facts.kind) == ("an ImageDataGenerator iterator", DataKind.IMAGE_ITERATOR)
     assert [epoch.steps for epoch in fit.epochs] == [2, 2, 2]
 
 

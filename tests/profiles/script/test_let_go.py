@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from unstall.profiles.data import Use, adapter
+from unstall.profiles.data import DataKind, Use, adapter
 from unstall.profiles.data.torch import DataLoaders
 from unstall.profiles.remedies import NEEDS
 from unstall.profiles.script import profiler
@@ -329,7 +329,7 @@ def test_a_fit_is_held_for_its_remedies_also_where_one_has_replaced_its_data() -
         model = a_fit(given)
     finally:
         watched.detach()
-    assert watched.fits[0].facts.data == "a tf.data.Dataset"
+    assert (watched.fits[0].facts.data, watched.fits[0].facts.kind) == ("a tf.data.Dataset", DataKind.TF_DATA)
     assert watched.longest is not None
     assert watched.longest.arguments["x"] is given and watched.longest.model is model()
     assert (watched.longest.name, watched.longest.epochs) == (watched.fits[0].name, 3)

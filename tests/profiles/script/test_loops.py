@@ -13,6 +13,7 @@ import pytest
 
 from tests import INSTALLED
 from tests.checks import in_forks, run_python
+from unstall.profiles.data import DataKind
 from unstall.profiles.data.torch import DataLoaders
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.script.loops import Loops
@@ -317,7 +318,11 @@ def test_workers_that_each_give_all_of_an_iterable_dataset_are_seen(divided: boo
         restore()
     assert seen == (16 if divided else 32)
     assert loops.fits[0].facts == Facts(
-        data="a DataLoader (2 workers)", loop=True, workers_asked=2, copies=None if divided else 2
+        data="a DataLoader (2 workers)",
+        kind=DataKind.DATA_LOADER,
+        loop=True,
+        workers_asked=2,
+        copies=None if divided else 2,
     )
 
 
