@@ -231,7 +231,7 @@ class _Run:
             typed={self._script.name: _words_again(self._arguments)},
         )
         write(self._out, document, KIND, KIND.derive(document))  # before the stage tables, which may fail or block
-        if ended_well and any(not fit.loop or fit.name in one.readable_data for one in watchers for fit in one.fits):
+        if ended_well and any(_can_be_read(one) for one in watchers):
             from unstall.profiles.trial.rereading import with_stages
 
             document, self.blocked = with_stages(document, watchers, lines=self._arguments.lines)
@@ -280,7 +280,8 @@ class _Run:
             return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
         lines: list[Line] = []
         for want in self._wants:
-            at = [verdict.result for verdict in verdicts if f"({want.place})" in verdict.result.subject.variant]
+            places = [(verdict.result.subject.place, verdict.result) for verdict in verdicts]
+            at = [result for place, result in places if want.place and place and want.place.is_at(place)]
             # With the edits in the text, the call may stand in another line.
             results = at or ([verdicts[0].result] if len(verdicts) == 1 else [])
             if want.rates and results:
@@ -323,7 +324,7 @@ class _Run:
         if self._applied is not None:
             self._say_applied()
         held = longest(watchers) if self.tries and self._edit is None else None
-        only = self._applied.only(held.name) if self._applied is not None and held is not None else ()
+        only = self._applied.only(held.place) if self._applied is not None and held is not None else ()
         if held is None or (self._applied is not None and not only):
             return document
 
@@ -378,6 +379,12 @@ class _Run:
             f"written: {target}, a diff of {' and '.join(edit.names)}. {name} with it has run to its end; "
             f"git apply {target} puts it in place"
         )
+
+
+def _can_be_read(watcher: Profiler | Loops) -> bool:
+    """Whether there are data to read again, or to say of that they cannot be."""
+    readable = watcher.readable_data
+    return any(not fit.loop or fit.name in readable for fit in watcher.fits)
 
 
 class _Parser(ArgumentParser):

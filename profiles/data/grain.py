@@ -48,7 +48,7 @@ class GrainData(Adapter):
             @functools.wraps(original)
             def __iter__(data: Any) -> Any:
                 place = None if inside.runs else loops.place_of(sys._getframe(1))
-                if place is None or is_library(place.rpartition(":")[0]):  # a thread of Grain's
+                if place is None or is_library(place.file):  # a thread of Grain's
                     return original(data)
                 pass_ = loops.begin(self, data, place)
                 inside.runs = True  # an iterator makes those of the data behind it

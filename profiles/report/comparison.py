@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unstall.profiles.report.measurements import SCRIPT, MeasurementDocument, derive
+from unstall.profiles.report.measurements import MeasurementDocument, derive
 from unstall.profiles.results.result import Result
 from unstall.profiles.statistics import Interval, median, range_text, unpaired_ratio_interval
 from unstall.profiles.unit import Unit, common_unit
@@ -21,8 +20,6 @@ _MACHINE = ("cpu", "usable_cores", "keras_backend", "gpus")
 # Two runs on one machine whose canary loops differ by more than this were not made under the same conditions: unchanged
 # code varies by some 5 % between runs on a shared machine.
 _CANARY_RATIO = 1.10
-# A script's line numbers change when the script is edited: "fit 1 (train.py:42)" is "fit 1".
-_PLACE = re.compile(r" \(.*:\d+\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +71,7 @@ class Comparison:
 
 def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparison:
     """Compares two documents, subject by subject, by the images/sec of whole epochs."""
-    old, new = (
-        {_name(document, verdict.result): verdict.result for verdict in derive(document)}
-        for document in (before, after)
-    )
+    old, new = ({_name(verdict.result): verdict.result for verdict in derive(document)} for document in (before, after))
     machines = [{key: document.provenance.get(key) for key in _MACHINE} for document in (before, after)]
     packages = [document.provenance.get("packages", {}) for document in (before, after)]
     return Comparison(
@@ -125,10 +119,10 @@ def _work(result: Result, document: MeasurementDocument, unit: Unit) -> dict[str
     }
 
 
-def _name(document: MeasurementDocument, result: Result) -> str:
+def _name(result: Result) -> str:
+    """Returns what a result has in common with that of another run, whose script may have other line numbers."""
     subject = result.subject
-    label = _PLACE.sub("", subject.label) if document.command == SCRIPT else subject.label
-    return f"{label} ({subject.model}, {subject.device.name})"
+    return f"{subject.label_without_place} ({subject.model}, {subject.device.name})"
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

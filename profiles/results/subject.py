@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import Device
 from unstall.profiles.machine.page_cache import StorageRates
 from unstall.profiles.results.facts import Facts
@@ -41,6 +42,7 @@ class Subject:
       frozen_by_cache: random operations in front of a cache, which repeats their first draws in every epoch.
       decoded_pixels, wanted_pixels: pixels of a mean image as it is decoded in every epoch, and as the model takes it.
       unit: what its batches hold: images, or samples of other data. All "images" in the names of figures are these.
+      place: the line of a script where it trains; None outside of scripts.
     """
 
     variant: str
@@ -61,6 +63,7 @@ class Subject:
     decoded_pixels: float | None = None
     wanted_pixels: float | None = None
     unit: Unit = IMAGE  # as in files that were written before there was a unit
+    place: CodeLine | None = None
 
     def __post_init__(self) -> None:
         if self.page_cache not in WINDOWS_OF:
@@ -72,6 +75,11 @@ class Subject:
     def label(self) -> str:
         """The variant's name, with "cold" where the row is of a cold page cache."""
         return f"{self.variant}, cold" if self.page_cache == "cold" else self.variant
+
+    @property
+    def label_without_place(self) -> str:
+        """The label without the line of a script: "fit 1" of "fit 1 (train.py:42)"."""
+        return self.label if self.place is None else self.label.removesuffix(f" ({self.place})")
 
     @property
     def explained(self) -> str:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.data.base import Adapter
 from unstall.profiles.script.class_methods import Inside, replace_methods
 from unstall.profiles.script.drawing import Batches
@@ -60,7 +61,7 @@ class _Indexed:
     def __init__(self, adapter: Adapter, loops: Loops) -> None:
         self._adapter = adapter
         self._loops = loops
-        self._drawings: dict[tuple[int, str], _Drawing] = {}
+        self._drawings: dict[tuple[int, CodeLine], _Drawing] = {}
         self._inside = Inside()
         self._pid = os.getpid()
 
@@ -102,15 +103,15 @@ class _Indexed:
                 self._inside.runs = False
             yield batch
 
-    def _place(self, frame: Any) -> str | None:
+    def _place(self, frame: Any) -> CodeLine | None:
         """Returns the line of a caller's loop; None where a library, or a worker of one, asks for a batch."""
         # First what costs least: workers of Keras' ask for every batch.
         if self._inside.runs or threading.current_thread() is not threading.main_thread() or os.getpid() != self._pid:
             return None
         place = self._loops.place_of(frame)
-        return None if place is None or is_library(place.rpartition(":")[0]) else place
+        return None if place is None or is_library(place.file) else place
 
-    def _pass(self, place: str, data: Any, index: tuple[Any, ...]) -> Pass | None:
+    def _pass(self, place: CodeLine, data: Any, index: tuple[Any, ...]) -> Pass | None:
         """Returns the pass that a draw belongs to; None for a draw behind the last batch."""
         key = id(data), place
         drawing = self._drawings.get(key)

@@ -5,7 +5,6 @@ Over 400 lines: the loops and their passes refer to each other.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import weakref
@@ -13,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstall.profiles import clock
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.data.base import Adapter
 from unstall.profiles.data.numbers import reference_to
 from unstall.profiles.devices import Device
@@ -30,7 +29,7 @@ from unstall.profiles.script.results import Ceilings, FitRecord
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.seen import Applies, SeenLoop
 from unstall.profiles.script.tracing import traced_here
-from unstall.profiles.stages.places import is_library, named
+from unstall.profiles.stages.places import is_library
 from unstall.profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
@@ -64,61 +63,62 @@ class Loops:
         self._max_steps = max_steps
         self._steps = 0
         self._ended = False
-        self._loops: dict[tuple[str, str, Hashable], _Loop] = {}
+        self._loops: dict[tuple[CodeLine, str, Hashable], _Loop] = {}
         self._running: weakref.WeakSet[Pass] = weakref.WeakSet()
         self._noting = threading.Lock()
 
     @property
     def fits(self) -> list[FitRecord]:
         """A record for each place in the script with a loop that made a step, in order."""
-        return [loop.record(name) for name, loop in self._named()]
+        return [record for record, _ in self._records()]
 
     @property
     def readable_data(self) -> Mapping[str, Any]:
         """The data of the longest loops that can be read again, as long as they are held; else None."""
-        readable = [(name, loop) for name, loop in self._named() if loop.adapter.reads_again]
+        readable = [(record.name, loop) for record, loop in self._records() if loop.adapter.reads_again]
         longest = {name for name, _ in sorted(readable, key=lambda named: -named[1].took_ns)[:_MOST_READ]}
         return {name: loop.held_data() if name in longest else None for name, loop in readable}
 
-    def _named(self) -> list[tuple[str, _Loop]]:
+    def _records(self) -> list[tuple[FitRecord, _Loop]]:
         loops = [loop for loop in self._loops.values() if loop.epochs]
-        return [(f"loop {number} ({loop.place})", loop) for number, loop in enumerate(loops, 1)]
+        return [(loop.record(f"loop {number}"), loop) for number, loop in enumerate(loops, 1)]
 
     @property
     def longest(self) -> SeenLoop | None:
         """The loop that took longest, of those whose waiting is known; None unless remedies are to be tried."""
         candidates = [
             SeenLoop(
-                name=name,
+                name=record.name,
+                place=record.place,
                 took_ns=loop.took_ns,
                 # How many a loop would have made that was left after so many steps is nowhere to be seen.
                 epochs=None if self._max_steps is not None and self._steps >= self._max_steps else loop.begun,
                 anew=loop.last.anew,
                 data=loop.given,
-                record=loop.record(name),
+                record=record,
                 threads=loop.step_threads,
                 work=loop.work,
                 behind=loop.behind,
                 left=loop.left and not loop.ended,
             )
-            for name, loop in self._named()
+            for record, loop in self._records()
             if loop.loader is not None and not loop.mixed
         ]
         return max(candidates, key=lambda loop: loop.took_ns, default=None)
 
-    def place_of(self, frame: Any) -> str | None:
-        """Returns where the script begins a loop, as "/home/train.py:12"; None if the loop is not to be watched.
+    def place_of(self, frame: Any) -> CodeLine | None:
+        """Returns where the script begins a loop; None if the loop is not to be watched.
 
         Args:
           frame: that asked for an iterator. A loop inside Keras, such as that of `fit`, is none of the script's.
         """
         return None if self._ended else _place(frame)
 
-    def applied(self, place: str, data: Any) -> Any:
+    def applied(self, place: CodeLine, data: Any) -> Any:
         """Returns the data with the remedies that are to be put in place there."""
-        return data if self._applies is None else self._applies.to_loop(Path(place).name, data)
+        return data if self._applies is None else self._applies.to_loop(place, data)
 
-    def begin(self, adapter: Adapter, data: Any, place: str) -> Pass:
+    def begin(self, adapter: Adapter, data: Any, place: CodeLine) -> Pass:
         """Begins to watch a pass over data, in a loop at a place of the script."""
         # A generator of the script can loop over several loaders on one line, and make each anew for every epoch. So a
         # loop is identified by its place and its data.
@@ -127,7 +127,7 @@ class Loops:
             key = place, kind, adapter.identity(data)
             loop = self._loops.get(key)
             if loop is None:
-                loop = self._loops[key] = _Loop(Path(place).name, adapter, data, kind)
+                loop = self._loops[key] = _Loop(place, adapter, data, kind)
             watched = Pass(place, data, loop, self._count, outer=self._step_here())
             for other in list(self._running):
                 if other.place == place and other.runs:
@@ -188,7 +188,7 @@ class _Loop:
       copies: how many workers each give the whole data; None where none was seen to.
     """
 
-    def __init__(self, place: str, adapter: Adapter, data: Any, kind: str) -> None:
+    def __init__(self, place: CodeLine, adapter: Adapter, data: Any, kind: str) -> None:
         self.place = place
         self.adapter = adapter
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
@@ -279,12 +279,13 @@ class _Loop:
             return "no array was found in its batches, whose samples could be counted"
         return None
 
-    def record(self, name: str) -> FitRecord:
+    def record(self, short: str) -> FitRecord:
         epochs = tuple(self.epochs)
         if self.mixed:
             epochs = tuple(replace(epoch, steady_wait_ns=None) for epoch in epochs)
         return FitRecord(
-            name=name,
+            short=short,
+            place=self.place,
             model=self._kind,
             epochs=epochs,
             device=self.device,
@@ -310,7 +311,7 @@ class Pass:
     """
 
     def __init__(
-        self, place: str, data: Any, loop: _Loop, count: Callable[[], None], outer: Pass | None = None
+        self, place: CodeLine, data: Any, loop: _Loop, count: Callable[[], None], outer: Pass | None = None
     ) -> None:
         self.place = place
         self.loop: _Loop | None = loop
@@ -505,8 +506,8 @@ class Pass:
         return True
 
 
-def _place(frame: Any) -> str | None:
-    """Returns where the user's own code began the loop, as "/home/train.py:12"; None if Keras or this package did."""
+def _place(frame: Any) -> CodeLine | None:
+    """Returns where the user's own code began the loop; None if Keras or this package did."""
     places: list[tuple[str, int]] = []
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
@@ -515,7 +516,7 @@ def _place(frame: Any) -> str | None:
         places.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     file, line = next(filter(_is_of_script, places), places[0])
-    return f"{os.path.join(os.path.dirname(file), named(file))}:{line}"
+    return CodeLine(file=file, line=line)
 
 
 def _is_of_script(place: tuple[str, int]) -> bool:

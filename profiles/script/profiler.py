@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import keras
 
 from unstall.profiles import clock
+from unstall.profiles.code_line import CodeLine, line_of
 from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
@@ -31,7 +32,7 @@ from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.seen import Applies, SeenFit, SeenLoop
 from unstall.profiles.script.watch import Watch
-from unstall.profiles.stages.places import Place, named, users_call
+from unstall.profiles.stages.places import Place, users_call
 from unstall.profiles.unit import SAMPLE
 
 # Arguments of `fit` that say what it is fed with.
@@ -96,7 +97,7 @@ class Profiler:
         self._applies = applies
         self._took_ns: dict[str, int] = {}
         # Steps of the whole epochs of `fit`, by the place of the call.
-        self._lengths: dict[str, set[int]] = {}
+        self._lengths: dict[CodeLine, set[int]] = {}
         self.why_unwatched: str | None = None
         self._measure_ceilings = ceilings
         self._max_steps = max_steps
@@ -165,7 +166,7 @@ class Profiler:
                 bound = signature.bind(model, *arguments, **options)
             except TypeError:
                 return original(model, *arguments, **options)  # raises Keras' own error
-            place = _place(sys._getframe(1))
+            place = line_of(sys._getframe(1))
             if function == "fit":
                 return self._fit(original, bound, place, users_call(sys._getframe(1)))
             return self._run_alone(function, original, bound, place)
@@ -215,7 +216,9 @@ class Profiler:
                     self._running.discard(thread)
                 self._changed.notify_all()
 
-    def _fit(self, original: Callable[..., Any], bound: inspect.BoundArguments, place: str, call: Place | None) -> Any:
+    def _fit(
+        self, original: Callable[..., Any], bound: inspect.BoundArguments, place: CodeLine, call: Place | None
+    ) -> Any:
         model = bound.arguments["self"]
         given = {name: value for name, value in bound.arguments.items() if name != "self"}
         if self._applies is not None:
@@ -262,7 +265,9 @@ class Profiler:
                         callback.watch.kept.clear()
         return returned
 
-    def _run_alone(self, function: str, original: Callable[..., Any], bound: inspect.BoundArguments, place: str) -> Any:
+    def _run_alone(
+        self, function: str, original: Callable[..., Any], bound: inspect.BoundArguments, place: CodeLine
+    ) -> Any:
         """Calls `evaluate` or `predict` outside of any `fit`, and adds it to the records of its place."""
         model, data = bound.arguments["self"], bound.arguments.get("x")
         callback = WatchCallback()
@@ -277,14 +282,17 @@ class Profiler:
                 if record is not None and record.steps >= _LEAST_STEPS_ALONE:
                     self._note_alone(function, place, model, data, watch, record)
 
-    def _note_alone(self, function: str, place: str, model: Any, data: Any, watch: Watch, record: EpochRecord) -> None:
+    def _note_alone(
+        self, function: str, place: CodeLine, model: Any, data: Any, watch: Watch, record: EpochRecord
+    ) -> None:
         """Adds a call of `evaluate` or `predict` to the record of its place."""
         canary_ns = clock.canary_ns()
         unit, why_unknown = watch.tested
         with self._noting:
             caller = self._caller_of(function, place, model, data)
             evaluation = FitRecord(
-                name=self._name(function, place, caller),
+                short=self._short(function, caller),
+                place=place,
                 model=model.name,
                 epochs=(record,),
                 device=_device(),
@@ -292,22 +300,23 @@ class Profiler:
                 canary_ns=canary_ns,
                 facts=Facts(data=adapter(data).label(data), kind=adapter(data).kind(data)),
                 why_unknown=why_unknown,
+                trains=False,
                 unit=unit or SAMPLE,
             )
             self._add(evaluation, caller, function, place, model, data)
 
-    def _caller_of(self, function: str, place: str, model: Any, data: Any) -> _Caller | None:
+    def _caller_of(self, function: str, place: CodeLine, model: Any, data: Any) -> _Caller | None:
         """Returns the place that has called this function with this model and kind of data before; None if none has."""
         return next((caller for caller in self._callers if caller.is_of(function, place, model, data)), None)
 
-    def _name(self, function: str, place: str, caller: _Caller | None) -> str:
-        """Returns the name of a record, such as "fit 1 (train.py:42)", which a place keeps."""
+    def _short(self, function: str, caller: _Caller | None) -> str:
+        """Returns the short name of a record, such as "fit 1", which a place keeps."""
         if caller is not None:
-            return self.fits[caller.at].name
-        return f"{function} {1 + sum(fit.name.startswith(f'{function} ') for fit in self.fits)} ({place})"
+            return self.fits[caller.at].short
+        return f"{function} {1 + sum(other.function == function for other in self._callers)}"
 
     def _add(
-        self, fit: FitRecord, caller: _Caller | None, function: str, place: str, model: Any, data: Any
+        self, fit: FitRecord, caller: _Caller | None, function: str, place: CodeLine, model: Any, data: Any
     ) -> FitRecord:
         """Adds a call to the record of its place, and returns that record."""
         if caller is None:
@@ -341,7 +350,7 @@ class Profiler:
 
     def _note(
         self,
-        place: str,
+        place: CodeLine,
         model: Any,
         data: Any,
         watch: Watch,
@@ -356,7 +365,8 @@ class Profiler:
             caller = self._caller_of("fit", place, model, data)
             ceilings = self._ceilings_of(model, watch, interrupted, caller)
             fit = FitRecord(
-                name=self._name("fit", place, caller),
+                short=self._short("fit", caller),
+                place=place,
                 model=model.name,
                 epochs=tuple(watch.records),
                 device=_device(),
@@ -396,6 +406,7 @@ class Profiler:
             if keras.backend.backend() == "torch" and adapter(given.get("x")).tries:
                 self.longest = SeenLoop(  # Keras' own step cannot be run apart on PyTorch, as that of a loop cannot
                     name=fit.name,
+                    place=fit.place,
                     took_ns=took_ns,
                     epochs=epochs,
                     data=given["x"],
@@ -406,13 +417,14 @@ class Profiler:
             else:
                 self.longest = SeenFit(
                     name=fit.name,
+                    place=fit.place,
                     took_ns=took_ns,
                     epochs=epochs,
                     model=model,
                     train_function=model.train_function,
                     arguments={"epochs": 1} | {name: given[name] for name in _FED if name in given},
                     batch_spec=watch.element_spec,
-                    place=call,
+                    call=call,
                     epoch_batches=_epoch_batches(watch),
                     anew=anew,
                     lengths=lengths,
@@ -486,11 +498,13 @@ class _Caller:
     belong to it. The model and its optimizer are not kept alive.
 
     Attributes:
+      function: that it has called.
       at: index of the record in `Profiler.fits`.
       last: the data of the last call.
     """
 
-    def __init__(self, function: str, place: str, model: Any, data: Any, at: int) -> None:
+    def __init__(self, function: str, place: CodeLine, model: Any, data: Any, at: int) -> None:
+        self.function = function
         self.at = at
         self._call = (function, place, adapter(data).label(data))
         self.last = LastData(data)
@@ -498,7 +512,7 @@ class _Caller:
         optimizer = _optimizer_of(model)
         self._optimizer: Callable[[], Any] = (lambda: None) if optimizer is None else weakref.ref(optimizer)
 
-    def is_of(self, function: str, place: str, model: Any, data: Any) -> bool:
+    def is_of(self, function: str, place: CodeLine, model: Any, data: Any) -> bool:
         same = self._model() is model and self._optimizer() is _optimizer_of(model)
         return same and self._call == (function, place, adapter(data).label(data))
 
@@ -515,10 +529,6 @@ def _epoch_batches(watch: Watch) -> int | None:
 
 def _took_ns(watch: Watch) -> int:
     return sum(record.outer_ns for record in watch.records)
-
-
-def _place(frame: Any) -> str:
-    return f"{named(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _device() -> Device:

@@ -51,9 +51,10 @@ def report_on(
     left_out: list[LeftOut] = []
     backend: dict[str, Any] = {}
     for watcher in watchers:
-        if watcher.fits:
+        fits, readable_data = watcher.fits, watcher.readable_data
+        if fits:
             backend |= watcher.backend()
-        for fit in watcher.fits:
+        for fit in fits:
             if fit.account is not None:
                 accounts[fit.name] = fit.account
             fit = replace(fit, unit=fit.unit.of_files(files_per_sample))
@@ -63,7 +64,7 @@ def report_on(
                 who = f"{fit.name} on {fit.model}, {fit.device.name}, fed by {fit.facts.data}"
                 left_out.append(LeftOut(who=who, reason=str(error)))
                 continue
-            subject = with_facts_of(replace(subject, cores=usable_cores()), watcher.readable_data.get(fit.name))
+            subject = with_facts_of(replace(subject, cores=usable_cores()), readable_data.get(fit.name))
             subjects.append(Measurement(subject=subject, windows=(fit.name,)))
             windows[fit.name] = tuple(samples)
     rounds = max((_train_windows(samples) for samples in windows.values()), default=0)
@@ -87,7 +88,7 @@ def report_on(
 
 def _broken(error: BaseException, watchers: Iterable[Profiler | Loops]) -> str:
     """Returns "ValueError after 37 steps": those of training that are known of all watchers."""
-    fits = [fit for watcher in watchers for fit in watcher.fits if not fit.name.startswith(("evaluate", "predict"))]
+    fits = [fit for watcher in watchers for fit in watcher.fits if fit.trains]
     steps = sum(epoch.steps for fit in fits for epoch in fit.epochs)
     least = "at least " if any(len(fit.epochs) == KEPT_EPOCHS for fit in fits) else ""
     return f"{type(error).__name__} after {least}{steps:,} step{'' if steps == 1 else 's'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import Device
 from unstall.profiles.results.account import Account, later_call
 from unstall.profiles.results.attribution import whole_samples
@@ -44,7 +45,8 @@ class FitRecord:
     """The calls of `fit`, `evaluate` or `predict` in one place of a user's script, or a loop over data there.
 
     Attributes:
-      name: "fit 1 (train.py:42)".
+      short: "fit 1".
+      place: the line of the call, or where the loop begins.
       model: name of the model.
       epochs: the last epochs, at most `KEPT_EPOCHS`.
       device: the device that trained.
@@ -54,12 +56,14 @@ class FitRecord:
       why_unknown: why the waiting is unknown, or None.
       whole: whether `fit` ran to its end.
       calls: how many calls on the same line and model this record sums up.
+      trains: whether this is no `evaluate` or `predict`.
       loop: whether this is a loop of the script. A step of a loop is the time between two batches.
       account: where the wall time of the calls of `fit` went; None for all others.
       unit: what the batches hold.
     """
 
-    name: str
+    short: str
+    place: CodeLine
     model: str
     epochs: tuple[EpochRecord, ...]
     device: Device
@@ -69,9 +73,15 @@ class FitRecord:
     why_unknown: str | None = None
     whole: bool = True
     calls: int = 1
+    trains: bool = True
     loop: bool = False
     account: Account | None = None
     unit: Unit = SAMPLE
+
+    @property
+    def name(self) -> str:
+        """The name in the report: "fit 1 (train.py:42)"."""
+        return f"{self.short} ({self.place})"
 
     @property
     def images_per_sec(self) -> float | None:
@@ -94,7 +104,7 @@ def join_calls(before: FitRecord, more: FitRecord) -> FitRecord:
     )
     return replace(
         more,
-        name=before.name,
+        short=before.short,
         epochs=tuple(epochs[-KEPT_EPOCHS:]),
         ceilings=replace(more.ceilings, samples=samples, reason=None if samples else more.ceilings.reason),
         whole=before.whole and more.whole,
@@ -152,6 +162,7 @@ def samples_of(fit: FitRecord) -> tuple[Subject, list[Sample]]:
         facts=fit.facts,
         images=_images_per_epoch(samples),
         unit=fit.unit,
+        place=fit.place.without_folders,
     )
     if fit.ceilings.samples:
         samples += _quiet_rounds(fit.ceilings.samples)

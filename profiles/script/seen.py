@@ -6,6 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.script.results import FitRecord
 from unstall.profiles.stages.places import Place
 
@@ -19,12 +20,14 @@ class Seen:
 
     Attributes:
       name: as in the report.
+      place: the line of the call, or where the loop begins.
       took_ns: time of its epochs.
       epochs: how many there were, or would have been without `--max-steps`; None where that is not known.
       anew: whether the script made the data anew for each call, or for each epoch of a loop.
     """
 
     name: str
+    place: CodeLine
     took_ns: int
     epochs: int | None
     anew: bool = False
@@ -39,7 +42,7 @@ class SeenFit(Seen):
       train_function: of the model, as the `fit` left it.
       arguments: of the last call of `fit`, by name.
       batch_spec: of the iterator that the model's step was traced for.
-      place: of the call; None where it is not known.
+      call: of `fit` in the user's code; None where it is not known.
       epoch_batches: of a whole epoch; None where that is not known.
       lengths: steps of the whole epochs of all calls at its place; the profiler adds those of later calls.
     """
@@ -48,7 +51,7 @@ class SeenFit(Seen):
     train_function: Any
     arguments: Mapping[str, Any]
     batch_spec: Any
-    place: Place | None
+    call: Place | None
     epoch_batches: int | None = None
     lengths: Set[int] = frozenset()
 
@@ -77,10 +80,10 @@ class SeenLoop(Seen):
 class Applies(Protocol):
     """Puts remedies in place of what a script gives to `fit`, or loops over."""
 
-    def to_fit(self, place: str, call: Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def to_fit(self, place: CodeLine, call: Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of a `fit` that differ."""
 
-    def to_loop(self, place: str, data: Any) -> Any:
+    def to_loop(self, place: CodeLine, data: Any) -> Any:
         """Returns what a loop reads."""
 
     def as_given(self, data: Any) -> Any:

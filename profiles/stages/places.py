@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import unstall
+from unstall.profiles.code_line import CodeLine
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -27,32 +28,17 @@ _NOTED = "_unstall_place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A call in a file of the user's.
+class Place(CodeLine):
+    """A call in a file of the user's, at the line that Python names for it.
 
     Attributes:
-      file: the file, as Python names it.
-      line: the line that Python names for the call.
       called: the name of the function that is called; empty where it is not known.
       end_line, end_column: where the call ends; lines count from 1, columns from 0, in bytes of UTF-8.
     """
 
-    file: str
-    line: int
     end_line: int
     end_column: int
     called: str = ""
-
-    def __str__(self) -> str:
-        return f"{named(self.file)}:{self.line}"
-
-
-def named(file: str) -> str:
-    """Returns how the user knows a file of code: by its name without folders, a notebook's cell as "In[3]"."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    name_of = getattr(getattr(shell, "compile", None), "format_code_name", lambda file: None)  # not before IPython 8
-    _, cell = name_of(file) or ("", None)
-    return cell or Path(file).name
 
 
 def is_library(file: str) -> bool:

@@ -21,7 +21,8 @@ from types import CodeType
 from typing import Any, Literal
 from unittest import mock
 
-from unstall.profiles.stages.places import Place, named, place_of
+from unstall.profiles.code_line import named
+from unstall.profiles.stages.places import Place, place_of
 
 _CACHES = re.compile(r"_?(Cache|Snapshot)Dataset\w*")
 # Ops that draw random numbers, by the names that TensorFlow registers. The patterns also match names of later versions

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.data import DataKind, Use, adapter
 from unstall.profiles.data.arrays import parts_of
 from unstall.profiles.measure.batches import FitData
@@ -40,14 +41,14 @@ class Wanted:
 
     Attributes:
       names: of the remedies.
-      place: "train.py:31", the line of the `fit` or loop that they are for; None for all.
+      place: the line of the `fit` or loop that they are for; None for all.
       remedies: as an earlier run has measured them; empty where only names are given.
       digests: of the texts of the script and the files to edit in the earlier run; see `Trial`.
       rates: of its whole epochs as written; empty where only names are given.
     """
 
     names: tuple[str, ...]
-    place: str | None = None
+    place: CodeLine | None = None
     remedies: tuple[Remedy, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
@@ -85,14 +86,14 @@ def wanted(text: str, script: str) -> tuple[Wanted, ...]:
     for name, trial in document.samples.trials.items():
         chosen = gains_of(trial).chosen
         if chosen is not None:
-            names = chosen.contender.remedies
+            names, result = chosen.contender.remedies, results.get(name)
             found.append(
                 Wanted(
                     names=names,
-                    place=_place_in(name),
+                    place=None if result is None else result.subject.place,
                     remedies=tuple(trial.remedy(one) for one in names),
                     digests=trial.digests,
-                    rates=tuple(results[name].by_round().values()) if name in results else (),
+                    rates=() if result is None else tuple(result.by_round().values()),
                 )
             )
     if not found:
@@ -106,11 +107,6 @@ def results_in(text: str) -> Path | None:
     """Returns the path of the results that `--apply` was given; None if it was given names, such as "cache"."""
     path = Path(text)
     return path if text.endswith(".json") or "/" in text or (path / RESULTS).is_file() else None
-
-
-def _place_in(name: str) -> str:
-    """Returns "train.py:31" of "fit 1 (train.py:31)"."""
-    return name.partition("(")[2].rstrip(")")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
@@ -133,8 +129,8 @@ class Applied:
       wanted: the remedies.
 
     Attributes:
-      done: "fit (train.py:31): cache", for each place where remedies are in place.
-      failed: the same with the reason, where they could not be put in place.
+      done: the names of the remedies, joined by ", ", for each line where they are in place.
+      failed: the reason, for each line where they could not be put in place.
     """
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
@@ -143,8 +139,8 @@ class Applied:
         self._made: weakref.WeakValueDictionary[Hashable, _Made] = weakref.WeakValueDictionary()
         # By the `id` of what took the place of a loop's data: references to both.
         self._given: dict[int, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
-        self.done: dict[str, str] = {}
-        self.failed: dict[str, str] = {}
+        self.done: dict[CodeLine, str] = {}
+        self.failed: dict[CodeLine, str] = {}
 
     def as_given(self, data: Any) -> Any:
         """Returns the data that the script gave, of what took their place; of other data, the same."""
@@ -152,20 +148,19 @@ class Applied:
         made, given = (None, None) if reference is None else (reference[0](), reference[1]())
         return given if made is data and given is not None else data
 
-    def only(self, name: str) -> tuple[str, ...]:
-        """Returns the remedies in place at a `fit` or loop, by its name in the report."""
-        place = _place_in(name)
+    def only(self, place: CodeLine) -> tuple[str, ...]:
+        """Returns the remedies in place at the line of a `fit` or loop."""
         return self._names(place) if place in self.done else ()
 
-    def _names(self, place: str) -> tuple[str, ...]:
-        return next((one.names for one in self._wanted if one.place in (None, place)), ())
+    def _names(self, place: CodeLine) -> tuple[str, ...]:
+        return next((one.names for one in self._wanted if one.place is None or one.place.is_at(place)), ())
 
-    def to_fit(self, place: str, call: Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def to_fit(self, place: CodeLine, call: Place | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of a `fit` that differ with the remedies; none where they cannot be put in place.
 
         Args:
-          place: "train.py:31", where `fit` was called.
-          call: the same, with the end of the call.
+          place: the line where `fit` was called.
+          call: of `fit` in the user's code; None where it is not known.
           arguments: of `fit`, by name.
         """
         names = self._names(place)
@@ -186,7 +181,7 @@ class Applied:
         return made.new
 
     def _new_for_fit(
-        self, place: str, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str]
+        self, place: CodeLine, call: Place | None, arguments: Mapping[str, Any], names: Sequence[str]
     ) -> dict[str, Any]:
         """Builds the arguments of a `fit` that differ with the remedies; none where they cannot be put in place."""
         given = arguments.get("x")
@@ -205,7 +200,7 @@ class Applied:
                 changed |= {"validation_split": 0.0, "validation_data": held_out}
         return changed
 
-    def to_loop(self, place: str, loader: Any) -> Any:
+    def to_loop(self, place: CodeLine, loader: Any) -> Any:
         """Returns what a loop reads with the remedies; the same where they cannot be put in place."""
         names = self._names(place)
         key = (id(loader), names)
@@ -220,7 +215,7 @@ class Applied:
         self.done[place] = ", ".join(names)
         return made.new
 
-    def _new_for_loop(self, place: str, loader: Any, names: Sequence[str]) -> Any:
+    def _new_for_loop(self, place: CodeLine, loader: Any, names: Sequence[str]) -> Any:
         """Builds what a loop reads with the remedies; None where they cannot be put in place."""
         try:
             with random_states_put_back():

@@ -31,7 +31,7 @@ def opened_fit(seen: SeenFit, needs: Sequence[Need]) -> Iterator[tuple[Data, Mea
     """
     use = Use(
         arguments=seen.arguments,
-        place=seen.place,
+        place=seen.call,
         epoch_batches=seen.epoch_batches,
         anew=seen.anew,
         one_length=len(seen.lengths) < 2,

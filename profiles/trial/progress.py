@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Self
 
 from rich.console import Console
@@ -22,10 +22,11 @@ class ReadingProgress:
 
     Args:
       console: to print to.
-      names: of the `fit` whose data are read; nothing is printed if there is none.
+      names: of the `fit` whose data are read, each with a shorter one for narrow terminals: "fit 1" for "fit 1
+        (train.py:42)". Nothing is printed if there is none.
     """
 
-    def __init__(self, console: Console, names: Sequence[str]) -> None:
+    def __init__(self, console: Console, names: Mapping[str, str]) -> None:
         self._console = console
         self._names = names
         self._left = list(names)
@@ -71,8 +72,8 @@ class ReadingProgress:
         self._show(f": {done} of {total}, about {max(round(left_s), 1)} s left")
 
     def _show(self, far: str) -> None:
-        short = self._name.partition(" (")[0]
-        more = f"; then {' and '.join(name.partition(' (')[0] for name in self._left)}" if self._left else ""
+        short = self._names[self._name]
+        more = f"; then {' and '.join(self._names[name] for name in self._left)}" if self._left else ""
         lines = [
             f"reading the stages of {self._name}{far}{more} (Ctrl-C leaves them out)",
             f"reading the stages of {self._name}{far}{more}",
@@ -85,7 +86,7 @@ class ReadingProgress:
                 self._live.update(Text(line, style="dim", no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def _what(self) -> str:
-        return self._names[0] if len(self._names) == 1 else f"{len(self._names)} fits"
+        return next(iter(self._names)) if len(self._names) == 1 else f"{len(self._names)} fits"
 
     def _say(self, line: str) -> None:
         with _if_possible():

@@ -47,13 +47,16 @@ def with_stages(
     """
     readable_data: dict[str, Any] = {}
     data_of: dict[str, str | None] = {}
+    short: dict[str, str] = {}
     for watcher in watchers:
         readable_data |= watcher.readable_data
+        short |= {fit.name: fit.short for fit in watcher.fits}
         data_of |= {fit.name: fit.facts.data for fit in watcher.fits if not fit.loop or fit.name in readable_data}
     rates = {verdict.result.subject.variant: verdict.result.compute_images_per_sec for verdict in derive(document)}
     files = {measurement.subject.variant: measurement.subject.unit.files for measurement in document.samples.subjects}
     names = list(files)
-    progress = ReadingProgress(Terminal(stderr=True), _first_of_each(names, readable_data))
+    read_names = _first_of_each(names, readable_data)
+    progress = ReadingProgress(Terminal(stderr=True), {name: short[name] for name in read_names})
     tables: dict[str, _StagesAndLines] = {}
     unread: str | None = None
     with progress:

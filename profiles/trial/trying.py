@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from unstall.profiles import clock
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.remedies import NEEDS, Need, Trial, Untried
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.turns import Measure, Turns
@@ -53,7 +54,7 @@ class Held(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldBySeen:
+class HeldSeen:
     """A `fit` or a loop that was seen, as `Held`."""
 
     seen: SeenFit | SeenLoop
@@ -61,6 +62,11 @@ class _HeldBySeen:
     @property
     def name(self) -> str:
         return self.seen.name
+
+    @property
+    def place(self) -> CodeLine:
+        """The line of the `fit`, or where the loop begins."""
+        return self.seen.place
 
     @property
     def epochs(self) -> int | None:
@@ -104,10 +110,10 @@ def is_doubtful(result: Result) -> bool:
     return result.attribution.bound == "uncertain" or is_short(result) or min(high, 1) - max(low, 0) > _WIDE
 
 
-def longest(watchers: list[Profiler | Loops]) -> Held | None:
+def longest(watchers: list[Profiler | Loops]) -> HeldSeen | None:
     """Returns what is held of the `fit` or loop that took longest."""
     seen = [one for watcher in watchers if (one := watcher.longest) is not None]
-    return _HeldBySeen(max(seen, key=lambda one: one.took_ns)) if seen else None
+    return HeldSeen(max(seen, key=lambda one: one.took_ns)) if seen else None
 
 
 def with_trial(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.builders import MS, a_measurement_document, a_result, rounds_of, with_subject
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.report import write
 from unstall.profiles.report.comparison import compare, print_comparison
 from unstall.profiles.report.measurements import KIND, SCRIPT, MeasurementDocument, Plan, derive
@@ -22,7 +23,7 @@ from unstall.profiles.text import Terminal
 
 def a_run(step_ms: float = 10, *, name: str = "tf-data", canary_ms: float = 5, **changes: Any) -> MeasurementDocument:
     """Returns the document of one subject whose steps are 4 ms longer than what they wait."""
-    subject = {key: changes.pop(key) for key in ("config", "facts", "work", "batch_size") if key in changes}
+    subject = {key: changes.pop(key) for key in ("config", "facts", "work", "batch_size", "place") if key in changes}
     steps = [step_ms * ratio for ratio in (0.99, 1.0, 1.01)]
     train = [
         sample
@@ -114,7 +115,11 @@ def test_a_machine_that_was_slower_in_the_second_run_casts_a_doubt() -> None:
 @pytest.mark.parametrize("file", ["train.py", "train (1).py"])
 def test_a_fit_whose_line_moved_is_the_same_fit(file: str) -> None:
     script: dict[str, Any] = {"command": SCRIPT, "plan": Plan(rounds=3, data=file)}
-    comparison = compare(a_run(name=f"fit 1 ({file}:4)", **script), a_run(5, name=f"fit 1 ({file}:7)", **script))
+    before, after = (
+        a_run(ms, name=f"fit 1 ({file}:{line})", place=CodeLine(file=file, line=line), **script)
+        for ms, line in ((10, 4), (5, 7))
+    )
+    comparison = compare(before, after)
     assert [change.name.split(" (")[0] for change in comparison.compared] == ["fit 1"]
 
 

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from tests.builders import MS, a_cold_result, a_result, a_sample, rounds_of
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import parse_device
 from unstall.profiles.report.files import to_json
 from unstall.profiles.results.flags import Flag, FlagKind
@@ -143,6 +144,12 @@ def test_a_cold_row_can_be_told_in_the_file() -> None:
 def test_a_cold_row_is_named_as_one() -> None:
     assert a_result("tf-data").subject.label == "tf-data"
     assert a_cold_result("tf-data").subject.label == "tf-data, cold"
+
+
+def test_the_name_of_a_fit_without_its_place_is_that_of_another_run_of_the_script() -> None:
+    place = CodeLine(file="train (1).py", line=7)
+    assert a_result("fit 1 (train (1).py:7)", place=place).subject.label_without_place == "fit 1"
+    assert a_result("generator (train.py:7)").subject.label_without_place == "generator (train.py:7)"
 
 
 def test_a_cold_row_without_a_cold_window_is_refused() -> None:

@@ -15,7 +15,8 @@ def a_watcher(**steps: int | list[int]) -> Any:
     """Returns a watcher whose fits have epochs of so many steps, none of which says what was loading."""
 
     def a_fit(name: str, epochs: list[int]) -> Any:
-        return SimpleNamespace(name=name, epochs=[SimpleNamespace(steps=each) for each in epochs])
+        trains = name not in ("evaluate", "predict")
+        return SimpleNamespace(trains=trains, epochs=[SimpleNamespace(steps=each) for each in epochs])
 
     fits = [a_fit(name, each if isinstance(each, list) else [each]) for name, each in steps.items()]
     return SimpleNamespace(fits=fits)

@@ -13,6 +13,7 @@ import pytest
 from tests.builders import MS, record_of, rounds_of
 from tests.fakes import FakeClock
 from tests.planted import planted, sleepy_model
+from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import CPU
 from unstall.profiles.results.checks import check_claims
 from unstall.profiles.results.facts import Facts
@@ -31,7 +32,8 @@ def a_fit(**changed: Any) -> FitRecord:
     """Returns a `fit` of four equal epochs, 1,300 ns of steps and edges in each, and 999 of validation."""
     records = tuple(record_of(**{"epoch": number, **changed}) for number in range(4))
     return FitRecord(
-        name="fit 1 (train.py:7)",
+        short="fit 1",
+        place=CodeLine(file="/home/me/train.py", line=7),
         model="network",
         epochs=records,
         device=CPU,

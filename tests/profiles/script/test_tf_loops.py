@@ -242,7 +242,7 @@ def test_remedies_are_put_in_place_of_what_a_loop_reads() -> None:
         seen = [float(batch[0]) for _ in range(2) for batch in waiting_data().take(3)]
     assert seen == [0.0, 1.0, 2.0] * 2
     [place] = applied.done
-    assert applied.done[place] == "prefetch" and applied.only(loops.fits[0].name) == ("prefetch",)
+    assert applied.done[place] == "prefetch" and applied.only(loops.fits[0].place) == ("prefetch",)
 
 
 @pytest.mark.parametrize(("left_in", "refused"), [((0, 1), True), ((0,), False), ((), False)])

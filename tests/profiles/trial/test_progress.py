@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 
 import pytest
 from rich import console as console_module
@@ -13,7 +14,8 @@ from tests.fakes import FakeClock
 from unstall.profiles.text import Terminal
 from unstall.profiles.trial.progress import Progress, ReadingProgress, TrialProgress
 
-FITS = ("fit 1 (train.py:42)", "fit 2 (train.py:50)")
+FITS = {"fit 1 (train.py:42)": "fit 1", "fit 2 (train.py:50)": "fit 2"}
+FIRST = "fit 1 (train.py:42)"
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return FakeClock(monkeypatch)
 
 
-def read(console: Console, clock: FakeClock, fits: tuple[str, ...] = FITS[:1]) -> None:
+def read(console: Console, clock: FakeClock, fits: Mapping[str, str] = {FIRST: "fit 1"}) -> None:
     """Acts as a reading that takes 1 s before the first of its eight runs, and 2 s for each run."""
     with ReadingProgress(console, fits) as said:
         for fit in fits:
@@ -68,14 +70,14 @@ def test_a_narrow_terminal_keeps_to_one_line(clock: FakeClock, width: int, line:
 
 def test_nothing_is_said_where_nothing_is_read(clock: FakeClock) -> None:
     file = io.StringIO()
-    read(Terminal(file=file, force_terminal=True), clock, ())
+    read(Terminal(file=file, force_terminal=True), clock, {})
     assert file.getvalue() == ""
 
 
 def test_a_reading_that_was_given_up_says_nothing_more(clock: FakeClock) -> None:
     file = io.StringIO()
     with ReadingProgress(Terminal(file=file, force_terminal=True), FITS) as said:
-        said.begin(FITS[0])
+        said.begin(FIRST)
     before = file.getvalue()
     said.note(0, 8)
     said.note(1, 8)
