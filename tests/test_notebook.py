@@ -75,7 +75,7 @@ def test_what_a_cell_raises_is_raised_and_nothing_is_watched_any_more() -> None:
 def test_the_magic_is_registered_and_runs_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
 
-    from unstall.profiles.script import ceilings
+    from unstall.profiles.trial import ceilings
 
     monkeypatch.setattr(ceilings, "READY_WINDOW_S", 0.02)
     monkeypatch.setattr(ceilings, "_MOST_ROUNDS", 3)

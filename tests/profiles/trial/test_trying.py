@@ -273,7 +273,7 @@ sys.exit(7)
 )
 def test_a_trial_that_goes_wrong_costs_the_trial_and_never_the_script(tmp_path: Path, how: str, said: str) -> None:
     (tmp_path / "train.py").write_text(BAD.format(how=how))
-    command = f"from unstall.profiles.script import trying; trying.GRACE_S = 2.0\n{SHORT_PROFILES}"
+    command = f"from unstall.profiles.trial import trying; trying.GRACE_S = 2.0\n{SHORT_PROFILES}"
     with (tmp_path / "log").open("w") as log:
         shown = subprocess.run(
             [sys.executable, "-c", command, "--budget", "2", "--out", "out", "train.py", "bad"],
