@@ -101,7 +101,7 @@ def _of_no_image(path: Path, header: Unusable) -> tuple[str, str]:
         return header.kind, next((name for is_kind, name in _KINDS.items() if is_kind(mode)), "no regular file")
     if header.kind == "not an image":
         return header.kind, f"begins with {_read(path, _SNIFFED_BYTES).decode('latin-1')!r}"
-    return header.kind, header.reason.removeprefix("cannot be read: ")
+    return header.kind, header.detail
 
 
 def _of_header(file: str, content: bytes) -> Iterable[tuple[str, str]]:

@@ -169,7 +169,7 @@ def from_folder(
             if stale_reason is not None:
                 stale.append(Skipped(file=file, reason=stale_reason))
             else:
-                header = Unusable(kind="listed", reason=f"skip list: {printable(entry.reason)}")
+                header = Unusable(kind="listed", detail=f"skip list: {printable(entry.reason)}")
         if isinstance(header, Unusable):
             left_out.append(index)
             skipped.append(Skipped(file=file, reason=header.reason))

@@ -69,11 +69,16 @@ class Unusable:
 
     Attributes:
       kind: "unreadable", "not a file", "zero bytes", "not an image", "over the limit" or "truncated".
-      reason: in words.
+      detail: what is wrong, in words; of what is unreadable, why.
     """
 
     kind: str
-    reason: str
+    detail: str
+
+    @property
+    def reason(self) -> str:
+        """What is told of the file."""
+        return f"cannot be read: {self.detail}" if self.kind == "unreadable" else self.detail
 
 
 def headers_of(root: Path, files: Iterable[str]) -> Iterator[tuple[str, Header | Unusable]]:
@@ -177,14 +182,14 @@ def inspect(path: Path) -> Header | Unusable:
     try:
         status = path.stat()
     except OSError as error:
-        return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
+        return Unusable(kind="unreadable", detail=error.strerror or str(error))
     if not stat.S_ISREG(status.st_mode):
-        return Unusable(kind="not a file", reason="not a regular file")
+        return Unusable(kind="not a file", detail="not a regular file")
     if status.st_size == 0:
-        return Unusable(kind="zero bytes", reason="zero bytes")
+        return Unusable(kind="zero bytes", detail="zero bytes")
     if status.st_size > MAX_BYTES:
         size = f"{status.st_size / 1e6:,.0f} MB, over the limit of {MAX_BYTES // 10**6} MB"
-        return Unusable(kind="over the limit", reason=size)
+        return Unusable(kind="over the limit", detail=size)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the doctor reports what is odd; images that are too large end below
@@ -196,17 +201,17 @@ def inspect(path: Path) -> Header | Unusable:
         if error.errno in _PROCESS_ERRORS:
             raise SourceError(f"{printable(path)} cannot be opened: {error.strerror}. See `ulimit -a`.") from error
         if error.errno:
-            return Unusable(kind="unreadable", reason=f"cannot be read: {error.strerror}")
-        return Unusable(kind="not an image", reason="not an image")
+            return Unusable(kind="unreadable", detail=error.strerror or str(error))
+        return Unusable(kind="not an image", detail="not an image")
     except Image.DecompressionBombError as error:
-        return Unusable(kind="over the limit", reason=f"not a readable image: {error}")
+        return Unusable(kind="over the limit", detail=f"not a readable image: {error}")
     except Exception as error:  # Pillow's readers raise many types at broken bytes
-        return Unusable(kind="not an image", reason=f"not a readable image: {printable(str(error))}")
+        return Unusable(kind="not an image", detail=f"not a readable image: {printable(str(error))}")
     if width * height > MAX_PIXELS:
         pixels = f"{width}x{height} pixels, over the limit of {MAX_PIXELS // 10**6} megapixels"
-        return Unusable(kind="over the limit", reason=pixels)
+        return Unusable(kind="over the limit", detail=pixels)
     if not complete:
-        return Unusable(kind="truncated", reason="truncated: the image has no end")
+        return Unusable(kind="truncated", detail="truncated: the image has no end")
     return Header(format=file_format, height=height, width=width, status=status)
 
 

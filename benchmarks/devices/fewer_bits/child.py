@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from unstall.benchmarks.devices.fewer_bits.plan import Asked
-from unstall.benchmarks.devices.fewer_bits.samples import FIRST, MeasuredWay, Window
+from unstall.benchmarks.devices.fewer_bits.samples import LITERT, TENSORFLOW, MeasuredWay, Window
 from unstall.benchmarks.lab.backend import Refused
 from unstall.benchmarks.lab.training import classes_of, train, without_draws
 from unstall.models import ModelError, image_size, open_model
@@ -75,7 +75,7 @@ class FewerBitsSession:
         self._calibration, _ = _arrays(self._train.take(min(self._train.images, _CALIBRATION_IMAGES)), config)
         way = _tensorflow(self._network)
         self._expected = self._outputs(way)
-        return self._tested(FIRST, way)
+        return self._tested(TENSORFLOW, "float32", way)
 
     def bfloat16(self) -> MeasuredWay:
         """Makes the network again in bfloat16, its weights and its products, and tests it.
@@ -92,7 +92,7 @@ class FewerBitsSession:
         if stayed:
             raise Refused(f"some of its weights stay in {', '.join(sorted(stayed))}")
         network.set_weights(self._network.get_weights())
-        return self._tested("TensorFlow bfloat16", _tensorflow(network))
+        return self._tested(TENSORFLOW, "bfloat16", _tensorflow(network))
 
     def formats(self) -> tuple[str, ...]:
         """Returns the names of LiteRT's formats.
@@ -116,7 +116,7 @@ class FewerBitsSession:
             for size in (1, asked.batch_size)
         )
         way = _Way(one=predictor(one, asked.threads), many=predictor(many, asked.threads), content=one)
-        return self._tested(f"LiteRT {form}", way)
+        return self._tested(LITERT, form, way)
 
     def window(self, way: str, number: int) -> Window:
         """Measures one window of a way: full batches for a while, then single images."""
@@ -137,8 +137,9 @@ class FewerBitsSession:
     def close(self) -> None:
         self._ways.clear()
 
-    def _tested(self, name: str, way: _Way) -> MeasuredWay:
+    def _tested(self, library: str, form: str, way: _Way) -> MeasuredWay:
         """Keeps a way, and returns what it says of every test photo."""
+        name = f"{library} {form}"
         outputs = self._outputs(way)
         for _ in range(_WARMUP_CALLS):
             way.one(self._images[:1])
@@ -155,6 +156,7 @@ class FewerBitsSession:
         right = classes_of(outputs) == self._labels
         return MeasuredWay(
             way=name,
+            library=library,
             products=products,
             uncounted=uncounted,
             file_bytes=None if way.content is None else len(way.content),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from unstall.benchmarks.devices.fewer_bits.plan import Asked, Plan
-from unstall.benchmarks.devices.fewer_bits.samples import MeasuredWay, Measurements
+from unstall.benchmarks.devices.fewer_bits.samples import LITERT, TENSORFLOW, MeasuredWay, Measurements
 from unstall.benchmarks.lab.child import ChildDied, JobRefused
 from unstall.benchmarks.lab.options import UserError
 from unstall.benchmarks.lab.photos import Splits, open_splits
@@ -20,8 +20,6 @@ from unstall.profiles.devices import CPU
 from unstall.profiles.report import LeftOut
 
 _SESSION = "benchmarks.devices.fewer_bits.child:FewerBitsSession"
-# Who is left out where it is not installed. The child's output is kept where anything else was left out.
-_LITERT = "LiteRT"
 # Training takes as long as its passes; a converter seconds, or minutes for a large network.
 _TRAIN_TIMEOUT_S, _WAY_TIMEOUT_S, _TIMEOUT_S = 7200.0, 1800.0, 300.0
 
@@ -57,10 +55,10 @@ class Run(ChildRun[Asked, Measurements]):
         task = self._progress.add_task("training", total=asked.rounds)
         self._progress.refresh()
         self._keep(self._ask("prepare", timeout_s=_TRAIN_TIMEOUT_S))
-        self._try("TensorFlow bfloat16", "bfloat16")
+        self._try(f"{TENSORFLOW} bfloat16", "bfloat16")
         self._progress.update(task, description="converting", refresh=True)
-        for form in self._try(_LITERT, "formats") or ():
-            self._try(f"{_LITERT} {form}", "litert", form)
+        for form in self._try(LITERT, "formats") or ():
+            self._try(f"{LITERT} {form}", "litert", form)
         order = random.Random()
         for number in range(asked.rounds):
             for name in order.sample(list(self._measured), len(self._measured)):
@@ -71,7 +69,8 @@ class Run(ChildRun[Asked, Measurements]):
             self._progress.update(task, advance=1, refresh=True)
             after_round()
         self._progress.remove_task(task)
-        if not any(left_out.who != _LITERT for left_out in self._left_out):
+        # Where LiteRT is not installed, the child's output says nothing of it; where anything else failed, it is kept.
+        if not any(left_out.who != LITERT for left_out in self._left_out):
             self._log.unlink(missing_ok=True)
 
     def _try(self, who: str, method: str, *arguments: str) -> Any:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from unstall.benchmarks.devices.fewer_bits.plan import Asked
 from unstall.benchmarks.devices.fewer_bits.results import FewerBitsDocument, Results, WayResult, derive
-from unstall.benchmarks.devices.fewer_bits.samples import Measurements
+from unstall.benchmarks.devices.fewer_bits.samples import LITERT, Measurements
 from unstall.benchmarks.lab.tables import Table, page, print_end, print_table
 from unstall.profiles.report import Kind
 from unstall.profiles.statistics import range_cell
@@ -50,7 +50,7 @@ def sentences(document: FewerBitsDocument, results: Results) -> list[str]:
         "latency of one image in us. off: largest difference of an output to TensorFlow's float32.",
     ]
     lines += [f"{way.way}: {way.uncounted}." for way in document.samples.ways if way.uncounted]
-    if any(result.way.startswith("LiteRT") for result in results.ways):
+    if any(way.library == LITERT and way.windows for way in document.samples.ways):
         lines.append(
             "int8 weights: inputs are rounded to int8 in each call, which the file does not state. LiteRT has no "
             "bfloat16 on the CPU."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The way with which the others are compared.
-FIRST = "TensorFlow float32"
+# The libraries that predict.
+TENSORFLOW, LITERT = "TensorFlow", "LiteRT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class MeasuredWay:
     """What was measured of a way to predict.
 
     Attributes:
-      way: its name.
+      way: its name, such as "LiteRT int8".
+      library: that predicts.
       products: number of multiply-adds of an image by the types of the two factors, as "INT8 x INT8"; empty where no
         file states them.
       uncounted: why the products cannot be counted; "" where they can, or no file states them.
@@ -44,6 +45,7 @@ class MeasuredWay:
     """
 
     way: str
+    library: str
     products: Mapping[str, int]
     uncounted: str
     file_bytes: int | None
