@@ -19,7 +19,7 @@ from unstall.profiles.remedies.edits import gives_elements_only, passes
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.remedy import PREFETCH, Edit, Effect, Need, Remedy, Untried
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.remedies.tf_part import EpochPart
+from unstall.profiles.remedies.tf.tf_part import EpochPart
 from unstall.profiles.stages import (
     BATCHING,
     Node,

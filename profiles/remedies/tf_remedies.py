@@ -25,8 +25,8 @@ from unstall.profiles.measure.batches import FitData, batch_images
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
 from unstall.profiles.remedies.remedy import PREFETCH, TUNER, Need
 from unstall.profiles.remedies.room import Room
+from unstall.profiles.remedies.tf.tf_part import EpochPart
 from unstall.profiles.remedies.tf_finding import CACHES, Finder, as_arrays
-from unstall.profiles.remedies.tf_part import EpochPart
 from unstall.profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
 from unstall.profiles.stages.places import Place
 from unstall.profiles.stages.tf_ahead import ahead_of

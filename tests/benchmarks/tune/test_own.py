@@ -100,7 +100,7 @@ def test_a_long_epoch_is_measured_in_part(windows, briefly):
 
 
 def test_an_epoch_whose_length_is_not_found_is_noted(windows, briefly, monkeypatch):
-    monkeypatch.setattr("unstall.profiles.remedies.tf_part._COUNT_S", 0.0)
+    monkeypatch.setattr("unstall.profiles.remedies.tf.tf_part._COUNT_S", 0.0)
     trial = advised(plain().unbatch().batch(BATCH), windows)
     assert trial.epoch_images is None
     assert trial.notes[0].startswith("The length of an epoch was not found: ")

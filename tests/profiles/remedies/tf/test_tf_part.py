@@ -7,8 +7,8 @@ import math
 import pytest
 import tensorflow as tf
 
-from unstall.profiles.remedies import tf_part
-from unstall.profiles.remedies.tf_part import EpochPart
+from unstall.profiles.remedies.tf import tf_part
+from unstall.profiles.remedies.tf.tf_part import EpochPart
 from unstall.profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
 
 ELEMENTS = 400
