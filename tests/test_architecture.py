@@ -569,9 +569,7 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
     """Keras uses the user's own backend; modules for one backend alone are imported only where it is the user's."""
     loaded = {name: names - {"keras"} for name, names in frameworks_of().items() if first(name) == "profiles"}
     assert {name for name, names in loaded.items() if names} == {
-        "profiles.remedies.tf.tf_part",
-        "profiles.remedies.tf_finding",
-        "profiles.remedies.tf_remedies",
+        "profiles.remedies.tf.tf_data_rebuilt",
         "profiles.remedies.torch.loader_data",
         "profiles.remedies.torch.loader_plan",
         "profiles.script.loop_step",

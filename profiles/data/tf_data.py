@@ -118,7 +118,7 @@ class TfDatasets(Adapter):
         self, data: Any, use: Use, needs: Sequence[Need], *, room: Room | None = None, only: Sequence[str] = ()
     ) -> Data:
         from unstall.profiles.remedies.room import room_here
-        from unstall.profiles.remedies.tf_remedies import TfData
+        from unstall.profiles.remedies.tf.tf_data_rebuilt import TfData
 
         steps, batches = use.arguments.get("steps_per_epoch"), int(data.cardinality())
         uncached = MADE_ANEW if use.anew else _LEFT if use.left else None
@@ -136,7 +136,7 @@ class TfDatasets(Adapter):
         )
 
     def computing_on(self, threads: int) -> Callable[[int], object]:
-        from unstall.profiles.remedies.tf_remedies import computing_on
+        from unstall.profiles.remedies.tf.tf_data_rebuilt import computing_on
 
         return computing_on(threads)
 

@@ -27,7 +27,7 @@ from unstall.profiles.remedies import (
     name_from_here,
     source_of,
 )
-from unstall.profiles.remedies.tf_remedies import TfData
+from unstall.profiles.remedies.tf.tf_data_rebuilt import TfData
 from unstall.profiles.stages import note_places
 from unstall.profiles.trial.held_fit import measure_with
 

@@ -3,6 +3,8 @@
 In proportion to its length, a part must cost what a whole epoch costs. So the pipeline is cut as near to its source as
 possible, behind the first node from which on every element is traced to elements of that node. And shuffle buffers,
 which are filled once an epoch, shrink with the part.
+
+Nothing in this folder but `tf_data_rebuilt` imports TensorFlow at its top.
 """
 
 from __future__ import annotations
@@ -11,11 +13,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from unstall.profiles import clock
 from unstall.profiles.measure import WARMUP_LIMIT_S
-from unstall.profiles.stages import BATCHING, CutError, Node, batch_size_of, shuffle_buffer_of
+from unstall.profiles.stages import BATCHING, CutError, Node, batch_size_of, rebuilt, shuffle_buffer_of
 
 # Transformations that yield one element for each input element, or for a fixed number of them.
 _ONE_EACH = {"map", "shuffle", "prefetch", *BATCHING}
@@ -45,6 +45,7 @@ class EpochPart:
     Attributes:
       at: position of the node behind which the pipeline is cut. All nodes behind it yield one element for each input
         element, or batches.
+      chain: positions of these nodes, in the order in which an element passes them.
       elements: elements of this node in an epoch of the user's; infinite if they have no end, or counting found none.
       length_known: False if counting the elements took too long.
       elements_per_batch: how many elements of this node make one batch of the pipeline.
@@ -67,15 +68,19 @@ class EpochPart:
         self.at = len(pipeline) - 1
         while pipeline[self.at].kind in _ONE_EACH:
             (self.at,) = pipeline[self.at].inputs
-        behind = range(self.at + 1, len(pipeline))
-        self._shuffles = [at for at in behind if pipeline[at].kind == "shuffle"]
-        batch_sizes = [batch_size_of(pipeline[at].dataset) for at in behind if pipeline[at].kind in BATCHING]
-        self.elements_per_batch = math.prod(batch_sizes)
+        self.chain = range(self.at + 1, len(pipeline))
+        self._shuffles = [at for at in self.chain if pipeline[at].kind == "shuffle"]
+        self.elements_per_batch = self.batch_size_up_to(len(pipeline) - 1)
         known = None if epoch_batches is None else epoch_batches * self.elements_per_batch
         self.elements, self.length_known = _length(pipeline[self.at].dataset, known)
         self.scales = any(self._matters(at) for at in self._shuffles)
         held = any(pipeline[at].kind == "shuffle" and self._matters(at) for at in range(self.at))
         self.held_by = f"the shuffle in front of `{pipeline[self.at].name}`" if held else None
+
+    @property
+    def batches(self) -> float | None:
+        """Of an epoch of the user's; None if it has no end, or its end was not found."""
+        return None if math.isinf(self.elements) else self.elements / self.elements_per_batch
 
     def is_whole(self, batches: float) -> bool:
         """Whether a part of so many batches is a whole epoch, also because no smaller part can stand for one."""
@@ -106,6 +111,22 @@ class EpochPart:
             for at, size in sizes.items()
             if size > 0
         }
+
+    def up_to(self, at: int, batches: float) -> Any:
+        """Returns the data up to a node, of the elements of so many batches, in an order that comes again."""
+        shuffles = (number for number, node in enumerate(self._pipeline) if node.kind == "shuffle")
+        buffers = {number: shuffle_buffer_of(self._pipeline[number].dataset) for number in shuffles}
+        buffers |= self.buffers(batches)
+        return rebuilt(self._pipeline, calls="as written", behind=self.behind(batches), buffers=buffers)[at]
+
+    def batch_size_up_to(self, at: int) -> int:
+        """Returns how many elements of the node where the pipeline is cut make one of another node behind it."""
+        batches = [before for before in self.chain if before <= at and self._pipeline[before].kind in BATCHING]
+        return math.prod(batch_size_of(self._pipeline[before].dataset) for before in batches)
+
+    def has_several(self, at: int) -> bool:
+        """Whether an epoch has more than one element at a node: what makes the plan of an epoch at once has one."""
+        return int(self._pipeline[at].dataset.cardinality()) != 1
 
     def images(self, images_per_batch: int) -> float:
         """Returns the number of images in an epoch of the user's; infinite where `elements` is."""
@@ -144,6 +165,8 @@ def _length(dataset: Any, known: int | None) -> tuple[float, bool]:
 
     Where tf.data does not know it, it is `known`, or they are counted.
     """
+    import tensorflow as tf
+
     elements = int(dataset.cardinality())
     if elements == tf.data.INFINITE_CARDINALITY:
         return math.inf, True

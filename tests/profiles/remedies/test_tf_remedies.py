@@ -15,10 +15,12 @@ from tests.builders import MS, given_to_fit
 from tests.checks import run_python
 from tests.planted import planted
 from unstall.profiles.measure.batches import FitData
-from unstall.profiles.remedies import NEEDS, tf_finding, tf_remedies
+from unstall.profiles.remedies import NEEDS
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.remedies.tf_remedies import TfData
+from unstall.profiles.remedies.tf import cache as cache_module
+from unstall.profiles.remedies.tf import made_again, stage_costs
+from unstall.profiles.remedies.tf.tf_data_rebuilt import TfData
 from unstall.profiles.stages import nodes, note_places, tf_stages
 from unstall.profiles.stages.tf_model import written
 from unstall.profiles.stages.tf_stages import tfdata_table
@@ -66,10 +68,10 @@ def both_in_python(index):
 @pytest.fixture(autouse=True)
 def no_chance(request, monkeypatch):
     """No busy moment decides what is found: no stage waits, each takes time. Tests that are planted measure."""
-    monkeypatch.setattr(tf_finding, "_PROBED_NS", 60_000 * MS)
+    monkeypatch.setattr(made_again, "_PROBED_NS", 60_000 * MS)
     if request.node.get_closest_marker("flaky") is None:
-        monkeypatch.setattr(tf_finding, "_WAITS_RATIO", 2.0)
-        monkeypatch.setattr(tf_finding, "_MATTERS_RATIO", -1.0)
+        monkeypatch.setattr(stage_costs, "_WAITS_RATIO", 2.0)
+        monkeypatch.setattr(stage_costs, "_MATTERS_RATIO", -1.0)
 
 
 def source():
@@ -605,7 +607,7 @@ def test_a_setting_that_tensorflow_does_not_keep_is_named(kind, name, message, m
 @pytest.mark.parametrize(("memory_bytes", "epochs"), [(1000, 3), (0.6 * CACHE_BYTES, 0)])
 def test_each_epoch_reads_a_cache_that_memory_cannot_hold_from_the_disk(memory_bytes, epochs, monkeypatch):
     dropped = []
-    monkeypatch.setattr(tf_remedies, "drop", lambda paths: dropped.append(len(paths)))
+    monkeypatch.setattr(cache_module, "drop", lambda paths: dropped.append(len(paths)))
     room = Room(calls=2, memory_bytes=memory_bytes, disk_bytes=1e9)
     data, remedies = taken_apart(PIPELINES["plain"](), room=room)
     built = data.built(("cache-on-disk",), BATCHES)
@@ -620,7 +622,7 @@ def test_a_cache_on_disk_that_is_in_use_is_removed_when_the_process_ends(tmp_pat
     code = """
 import tensorflow as tf, unstall
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.remedies.tf_remedies import TfData
+from unstall.profiles.remedies.tf.tf_data_rebuilt import TfData
 data = tf.data.Dataset.range(8).map(lambda number: tf.ones((9,)) * tf.cast(number, tf.float32)).batch(4)
 data = TfData(data, needs=["waiting"], room=Room(calls=2, memory_bytes=0, disk_bytes=1e9)).whole(["cache-on-disk"])
 print(len(list(data)), len(list(tf.io.gfile.glob("unstall-cache-*/*/cache*.index"))))

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from tests.builders import given_to_fit
 from tests.planted import planted
-from unstall.profiles.remedies import NEEDS, Remedy, tf_finding
+from unstall.profiles.remedies import NEEDS, Remedy
 from unstall.profiles.remedies.edits import edited
+from unstall.profiles.remedies.tf import stage_costs
 from unstall.profiles.stages.places import note_places, users_call
 
 BEGINS = """
@@ -93,8 +94,8 @@ def test_a_script_with_a_remedy_in_its_text_trains_to_the_same_losses(
         stopped.setattr(keras.Model, "fit", fit)
         # On a busy machine a map may look as if it waited, and get another remedy than parallel calls; or as if it took
         # no time beside what stands in front of it, and get none.
-        stopped.setattr(tf_finding, "_WAITS_RATIO", 2.0)
-        stopped.setattr(tf_finding, "_MATTERS_RATIO", -1.0)
+        stopped.setattr(stage_costs, "_WAITS_RATIO", 2.0)
+        stopped.setattr(stage_costs, "_MATTERS_RATIO", -1.0)
         with pytest.raises(Reached):
             run(tmp_path / "train.py")
     [remedy] = remedies

@@ -282,7 +282,7 @@ def test_an_iterator_stays_what_tensorflow_expects_and_ends_its_pass_by_every_wa
 
 def test_reading_of_our_own_is_no_loop_of_the_scripts(loops: Loops) -> None:
     from unstall.profiles.remedies.room import Room
-    from unstall.profiles.remedies.tf_remedies import TfData
+    from unstall.profiles.remedies.tf.tf_data_rebuilt import TfData
 
     data = tf.data.Dataset.range(64).map(lambda value: value + 1).batch(4)
     TfData(data, needs=["waiting"], room=Room(calls=2, memory_bytes=1e9, disk_bytes=1e9))
