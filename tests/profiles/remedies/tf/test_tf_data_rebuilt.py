@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import tensorflow as tf
 
@@ -9,6 +11,7 @@ from tests.profiles.remedies.tf.pipelines import (
     BATCHES,
     IMAGES,
     PIPELINES,
+    ROOM,
     apart,
     augment,
     decode,
@@ -17,7 +20,10 @@ from tests.profiles.remedies.tf.pipelines import (
     source,
     taken_apart,
 )
+from unstall.profiles.remedies.change import Offer
 from unstall.profiles.remedies.data import Failed
+from unstall.profiles.remedies.remedy import Untried
+from unstall.profiles.remedies.tf import REMEDIES, TfChange, stage_costs
 from unstall.profiles.stages import nodes
 
 
@@ -170,3 +176,86 @@ def test_a_setting_that_tensorflow_does_not_keep_is_named(kind, name, message, m
     monkeypatch.delattr(stage, name)
     with pytest.raises(Failed, match=message):
         taken_apart(dataset)
+
+
+class Turned(TfChange):
+    """A toy: the images of each batch in reverse order."""
+
+    names = ("turned",)
+    serves = ("interference",)
+
+    def find(self, data):
+        if data.nodes[data.last].kind != "batch":
+            yield Untried(name="turned", reason="there is no batch at its end")
+            return
+
+        def turn(*batch):
+            return tuple(part[::-1] for part in batch)
+
+        def build(plan):
+            plan.add_after(data.last, lambda dataset: dataset.map(turn))
+
+        remedy = data.remedy("turned", "each batch turned round", ".map(turn)", "other order", (), at=data.last)
+        yield Offer(remedy=remedy, build=build, conflicts=frozenset({"prefetch"}))
+
+
+WITH_TURNED = (*REMEDIES, Turned())
+
+
+def test_a_remedy_of_one_more_file_is_found_built_compared_and_combined():
+    data, remedies = taken_apart(PIPELINES["plain"](), changes=WITH_TURNED)
+    assert [name for name in remedies if name != "turned"] == list(apart("plain")[1])
+    assert list(remedies)[-3:] == ["turned", "tuner-off", "repeat"]  # of the needs, as these have them in order
+    for names in (["turned"], ["turned", "cache"], ["parallel", "turned", "cache"]):
+        [(images, _), *_] = data.built(names, BATCHES)
+        assert [int(image[0, 0, 0]) for image in images.numpy()] == list(range(8))[::-1]
+        assert seen(data.built(names, BATCHES)) == list(range(BATCHES * 8))
+        assert data.compared(names).effect == "other order"
+        assert data.fits(names)
+    assert not data.fits(["turned", "prefetch"]) and not data.fits(["prefetch", "cache", "turned"])
+    data, remedies = taken_apart(PIPELINES["autotuned"](), changes=WITH_TURNED)
+    assert "turned" not in remedies and Untried(name="turned", reason="there is no batch at its end") in data.untried
+
+
+@pytest.mark.parametrize(
+    ("only", "times"),
+    [((), 1), (("parallel", "prefetch"), 0), (("turned",), 0), (("cache",), 1), (("parallel", "cache-on-disk"), 1)],
+    ids=str,
+)
+def test_stages_are_timed_only_for_what_needs_their_costs(only, times, monkeypatch):
+    timed = []
+    monkeypatch.setattr(stage_costs.StageCosts, "time", lambda costs: timed.append(costs))
+    room = ROOM if "cache-on-disk" not in only else replace(ROOM, memory_bytes=1000)
+    _, remedies = taken_apart(PIPELINES["plain"](), room=room, only=only, changes=WITH_TURNED)
+    assert len(timed) == times
+    assert not only or {*remedies} == {*only}
+
+
+def halve(index):
+    return tf.cast(index, tf.float32)[..., None] / 2
+
+
+def drawn_once():
+    return source().map(decode).map(augment).cache()
+
+
+@pytest.mark.parametrize(
+    ("make", "names", "fits"),
+    [
+        (lambda: source().map(decode).shuffle(9).batch(8), ["cache", "shuffle-first"], False),
+        (lambda: source().map(decode).shuffle(9).batch(8), ["cache", "parallel"], True),
+        (lambda: source().map(halve).batch(8), ["cache", "batches-first"], False),
+        (lambda: source().map(halve).batch(8).map(lambda halves: halves + 1), ["cache", "batches-first"], True),
+        (lambda: source().map(halve).batch(8), ["parallel", "pool"], False),
+        (
+            lambda: drawn_once().map(lambda image, label: (image / 2, label)).batch(8),
+            ["cache-before-drawing", "cache"],
+            False,
+        ),
+    ],
+    ids=["two orders", "a cache", "the same map", "a later map", "calls twice", "two caches"],
+)
+def test_remedies_fit_together_where_neither_undoes_the_other(make, names, fits):
+    data, remedies = taken_apart(make(), pool_calls=4 if "pool" in names else None)
+    assert {*names} <= remedies.keys()
+    assert data.fits(names) is data.fits(names[::-1]) is fits
