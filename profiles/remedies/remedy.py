@@ -61,7 +61,6 @@ class Remedy:
       place: "train.py:31", where the code is to be changed; None where that is not known.
       edits: of the user's code; empty where it is too involved for an edit by machine.
       memory_bytes, disk_bytes: what it needs.
-      calls: how many calls at once it makes, where that depends on what was measured.
       warms_up: whether the first epoch differs from the others, because a cache is filled.
       ends_edges: whether no epoch loses at its edges what tf.data's tuner, or workers that start anew, take there.
     """
@@ -74,7 +73,6 @@ class Remedy:
     edits: tuple[Edit, ...] = ()
     memory_bytes: int = 0
     disk_bytes: int = 0
-    calls: int | None = None
     warms_up: bool = False
     ends_edges: bool = False
 

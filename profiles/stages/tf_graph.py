@@ -533,10 +533,15 @@ def _again(
             return inputs[0].map(dataset._map_func, **options)
         if name.endswith("BatchDataset"):
             return inputs[0].batch(dataset._batch_size, drop_remainder=dataset._drop_remainder, **options)
-        cycle_length = int(dataset._cycle_length)
-        options["cycle_length"] = cycle_length if cycle_length > 0 else os.cpu_count() or 1
+        options["cycle_length"] = inputs_at_once(dataset)
         return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **options)
     return _as_written(node, inputs, new, same, buffer_size, seed)
+
+
+def inputs_at_once(dataset: Any) -> int:
+    """Returns from how many inputs an interleave takes elements in turn, which is the most calls that it can make."""
+    cycle_length = int(dataset._cycle_length)
+    return cycle_length if cycle_length > 0 else os.cpu_count() or 1
 
 
 def _by_constructor(dataset: Any, new: Mapping[int, Any]) -> Any:

@@ -16,20 +16,20 @@ class Parallel(TfChange):
     serves = ("waiting",)
 
     def find(self, data: PipelineView) -> Iterator[Offer[TfPlan] | Untried]:
-        found, calls = one_at_a_time(data), data.room.calls
-        if not found or calls < 2:
+        calls = data.calls_at(one_at_a_time(data), data.room.calls)
+        if not calls:
             return
-        code = f"num_parallel_calls={calls}"
+        found = [*calls]
 
         def build(plan: TfPlan) -> None:
-            plan.calls |= dict.fromkeys(found, calls)
+            plan.calls |= calls
 
         remedy = data.remedy(
             "parallel",
-            f"{data.named(found)} in {calls} calls at once",
-            code,
+            f"{data.named(found)} in {max(calls.values())} calls at once",
+            code_of(max(calls.values())),
             "other draws" if any(map(data.draws, found)) else "identical",
-            data.edits(found, "argument", code),
+            [edit for at in found for edit in data.edit(at, "argument", code_of(calls[at]))],
             at=found[-1],
         )
         yield Offer(remedy=remedy, build=build)
@@ -39,3 +39,8 @@ def one_at_a_time(data: PipelineView) -> list[int]:
     """Returns the positions of the maps and interleaves without parallel calls that are worth changing."""
     written = ((None, None, False), (1, None, False))
     return [at for at in data.own_maps if data.written(at) in written and data.costs.matter(at)]
+
+
+def code_of(calls: int) -> str:
+    """Returns the argument that gives a map so many calls at once."""
+    return f"num_parallel_calls={calls}"

@@ -12,7 +12,7 @@ from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.tf.made_again import MadeAgain
 from unstall.profiles.remedies.tf.stage_costs import StageCosts
 from unstall.profiles.remedies.tf.tf_part import EpochPart
-from unstall.profiles.stages import Node, python_in, random_in, shuffle_buffer_of, shuffle_settings
+from unstall.profiles.stages import Node, inputs_at_once, python_in, random_in, shuffle_buffer_of, shuffle_settings
 from unstall.profiles.stages.places import Place, place_of
 
 
@@ -29,7 +29,7 @@ class PipelineView:
       room: what the remedies may take.
       repeats: whether `fit` may be told the steps of an epoch.
       uncached: why no epoch would read a cache that an earlier epoch has filled; None where epochs would.
-      pool_calls: how many calls at once maps that wait may take; None where their waiting decides.
+      by_name: whether remedies are looked for by their names alone: what they gain is known, and no stage is timed.
       fit_place: the call of `fit`; None where it is not known.
     """
 
@@ -41,7 +41,7 @@ class PipelineView:
     room: Room
     repeats: bool
     uncached: str | None
-    pool_calls: int | None
+    by_name: bool
     fit_place: Place | None
 
     # Nodes
@@ -59,6 +59,12 @@ class PipelineView:
             for at, node in enumerate(self.nodes)
             if node.kind in ("map", "interleave") and self.part.has_several(at) and self.is_own(at)
         ]
+
+    def calls_at(self, positions: Sequence[int], calls: int) -> dict[int, int]:
+        """Returns how many of so many calls at once each of these nodes can make, without those that make one."""
+        most = {at: inputs_at_once(self.nodes[at].dataset) for at in positions if self.nodes[at].kind == "interleave"}
+        able = {at: min(calls, most.get(at, calls)) for at in positions}
+        return {at: number for at, number in able.items() if number > 1}
 
     def written(self, at: int) -> tuple[int | None, int | None, bool]:
         """Returns a node's (parallel calls, buffer size, whether AUTOTUNE chooses one of them) as the user wrote it."""

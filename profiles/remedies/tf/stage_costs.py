@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +73,6 @@ class StageCosts:
         """Whether a node takes time that matters, and mostly waits; no where that is not known."""
         cost = self._costs.get(at, Cost())
         return self.matter(at) and cost.waits
-
-    def waits_ratio(self, positions: Iterable[int]) -> float:
-        """Returns the part of the time that a node waits: of the one of these that waits most."""
-        return max((self._costs[at].waits_ratio for at in positions if at in self._costs), default=0.0)
 
     def _timed(self) -> dict[int, Cost]:
         shuffles = [at for at in self._part.chain if self._nodes[at].kind == "shuffle"]

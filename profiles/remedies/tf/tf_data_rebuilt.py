@@ -30,8 +30,8 @@ from unstall.profiles.remedies.tf.plan import TfPlan, rebuild
 from unstall.profiles.remedies.tf.stage_costs import StageCosts
 from unstall.profiles.remedies.tf.tf_part import EpochPart
 from unstall.profiles.stages import CutError, nodes, rebuilt, shuffle_buffer_of
-from unstall.profiles.stages.ahead import ahead_of
 from unstall.profiles.stages.places import Place
+from unstall.profiles.stages.tf_ahead import ahead_of
 
 # Batches that are compared.
 _COMPARED_BATCHES = 8
@@ -48,7 +48,6 @@ class TfData(Data):
       room: what the remedies may take.
       repeats: whether `fit` may be told the steps of an epoch.
       uncached: why no epoch would read a cache that an earlier epoch has filled; None where epochs would.
-      pool_calls: how many calls at once its maps may take; as their waiting calls for unless given.
       epoch_batches: of an epoch in the script, where tf.data does not know their number.
       place: of the call of `fit`; None where it is not known.
       only: the remedies that are looked for; all unless given. For these nothing is timed that they do not need.
@@ -66,7 +65,6 @@ class TfData(Data):
         room: Room,
         repeats: bool = True,
         uncached: str | None = None,
-        pool_calls: int | None = None,
         epoch_batches: int | None = None,
         place: Place | None = None,
         only: Sequence[str] = (),
@@ -100,7 +98,7 @@ class TfData(Data):
             room=room,
             repeats=repeats,
             uncached=uncached,
-            pool_calls=pool_calls,
+            by_name=bool(only),
             fit_place=place,
         )
         self._find(view, changes, needs, only)

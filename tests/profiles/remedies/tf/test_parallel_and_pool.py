@@ -38,13 +38,22 @@ def test_a_map_that_waits_gets_more_calls_than_there_are_cores():
         return tf.ensure_shape(tf.numpy_function(wait, [tf.cast(index, tf.float32)], tf.float32), ())
 
     data, remedies = taken_apart(source().map(load).batch(8), needs=["waiting"])
-    calls = remedies["pool"].calls
-    assert 4 <= calls <= 32
+    assert remedies["pool"].code.startswith("num_parallel_calls=32, ")
     built = data.built(("pool",), 5)
-    assert built.options().threading.private_threadpool_size == calls
-    assert ("map", calls, None, False, "default") in settings(built)
+    assert built.options().threading.private_threadpool_size == 32
+    assert ("map", 32, None, False, "default") in settings(built)
     assert "pool" not in taken_apart(PIPELINES["plain"](), needs=["waiting"])[1]
-    assert taken_apart(PIPELINES["plain"](), needs=["waiting"], pool_calls=9)[1]["pool"].calls == 9
+    assert "pool" in taken_apart(PIPELINES["plain"](), needs=["waiting"], only=["pool"])[1]
+
+
+def test_an_interleave_gets_no_more_calls_than_it_has_inputs():
+    data = source().interleave(lambda index: tf.data.Dataset.from_tensors(index), cycle_length=3).batch(8)
+    opened, remedies = taken_apart(data, needs=["waiting"], only=["pool", "parallel"])
+    assert remedies["pool"].code.startswith("num_parallel_calls=3, ")
+    built = opened.built(("pool",), 5)
+    assert sum(len(batch) for batch in built) == 5 * 8
+    one_by_one = source().interleave(lambda index: tf.data.Dataset.from_tensors(index), cycle_length=1).batch(8)
+    assert not taken_apart(one_by_one, needs=["waiting"], only=["pool", "parallel"])[1]
 
 
 @planted
