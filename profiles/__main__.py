@@ -36,7 +36,7 @@ from unstall.profiles.trial.users_files import UsersFiles
 
 if TYPE_CHECKING:
     from unstall.profiles.report.measurements import MeasurementDocument
-    from unstall.profiles.report.screen import Line
+    from unstall.profiles.report.screen import ScreenLine
     from unstall.profiles.results.verdict import Verdict
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.script.profiler import Profiler
@@ -262,11 +262,11 @@ class _Run:
         if self._edit is not None:
             self._write_diff(self._edit, ended_well and code == 0)
 
-    def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[Line]:
+    def _brought(self, document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[ScreenLine]:
         """Returns what the remedies in place brought where the trial does not tell, and how they get into the file."""
         from unstall.profiles.remedies import gains_of
         from unstall.profiles.report.remedies import before_and_after
-        from unstall.profiles.report.screen import Line
+        from unstall.profiles.report.screen import ScreenLine
 
         applied = next((trial for trial in document.samples.trials.values() if trial.applied), None)
         if applied is not None and len(gains_of(applied).all) > 1:
@@ -277,8 +277,8 @@ class _Run:
                 return []
             words = document.as_typed(self._script.name)
             code = f"unstall profile --apply={shell_words(str(self._out))} --write fix.diff {words}"
-            return [Line(label="NEXT", text="write it as a diff of your file:", code=(code,))]
-        lines: list[Line] = []
+            return [ScreenLine(label="NEXT", text="write it as a diff of your file:", code=(code,))]
+        lines: list[ScreenLine] = []
         for want in self._wants:
             places = [(verdict.result.subject.place, verdict.result) for verdict in verdicts]
             at = [result for place, result in places if want.place and place and want.place.is_at(place)]
@@ -364,7 +364,7 @@ class _Run:
 
     def _write_diff(self, edit: Written, ended_well: bool) -> None:
         """Writes what was changed, if the script with the changes has run to its end."""
-        from unstall.profiles.report.files import write_atomically
+        from unstall.profiles.report.writing_files import write_atomically
 
         target, name = self._arguments.write, self._script.name
         if not ended_well:
@@ -387,14 +387,14 @@ def _can_be_read(watcher: Profiler | Loops) -> bool:
     return any(not fit.loop or fit.name in readable for fit in watcher.fits)
 
 
-class _Parser(ArgumentParser):
+class _ProfileParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         _say(f"{message}. See {_NAME} --help.")
         raise SystemExit(2)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _ProfileParser(
         prog=_NAME,
         usage=f"{_NAME} [OPTION ...] SCRIPT.py [ARG ...]",
         description="Runs a training script as it is and says how much of each Keras fit, and of each loop over a "

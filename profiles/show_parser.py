@@ -15,14 +15,14 @@ FORMS = ("junit", "github-action-benchmark", "bencher")
 TRACE = "perfetto"
 
 
-class _Parser(ArgumentParser):
+class _ShowParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         prog = typed(self.prog)
         self.exit(2, f"{prog}: {printable(message)}. See {prog} --help.\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    words = _Parser(prog="unstall", allow_abbrev=False)
+    words = _ShowParser(prog="unstall", allow_abbrev=False)
     verbs = words.add_subparsers(dest="verb", required=True)
     show = verbs.add_parser("show", help="prints what a run printed, from its results file", allow_abbrev=False)
     show.add_argument("file", type=Path, metavar="FILE", help="results.json, or the folder that holds it")

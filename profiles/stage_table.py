@@ -203,7 +203,7 @@ def tail_of(times_us: Sequence[tuple[str, float]], count: int = 5) -> ImageTail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class SourceLine:
     """One line of source: how often it ran, for how many microseconds, and its part of the function's time."""
 
     number: int
@@ -220,4 +220,4 @@ class AnnotatedFunction:
     function: str
     location: str
     total_us: float
-    lines: tuple[Line, ...]
+    lines: tuple[SourceLine, ...]

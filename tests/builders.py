@@ -81,10 +81,10 @@ from unstall.profiles.remedies.remedy import Effect, Need
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.trial import Contender
 from unstall.profiles.report.document import SCHEMA_VERSION, Document, LeftOut
-from unstall.profiles.report.files import to_json
 from unstall.profiles.report.measurements import PIPELINE, MeasurementDocument, Measurements
 from unstall.profiles.report.measurements import Measurement as SubjectMeasurement
 from unstall.profiles.report.measurements import Plan as MeasurementPlan
+from unstall.profiles.report.writing_files import to_json
 from unstall.profiles.results.attribution import Attribution
 from unstall.profiles.results.parts import PARTS, Parts
 from unstall.profiles.results.result import Result, summarise

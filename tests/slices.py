@@ -25,7 +25,7 @@ import pytest
 from unstall.profiles.clock import canary_ns
 from unstall.profiles.machine.others import Others
 from unstall.profiles.provenance import usable_cores
-from unstall.profiles.report.files import write_atomically
+from unstall.profiles.report.writing_files import write_atomically
 
 UNDECIDED = "undecided"
 # How pytest-timeout says that a test was stopped; and what is said of a test that had no time left.

@@ -34,7 +34,7 @@ _LEVEL, _TICKS = 0.1, 4
 _PUBLISHED, _PUBLISHED_STYLE = "published, after 800 passes over 8,000 photos", 6
 
 
-def learning_curves(trained: Mapping[Run, Trained], published: Mapping[str, float]) -> dict[str, list[charts.Line]]:
+def learning_curves(trained: Mapping[Run, Trained], published: Mapping[str, float]) -> dict[str, list[charts.ChartLine]]:
     """Returns the lines of a chart for each rung that has a run: a line for each run, and one for the published figure.
 
     A run's line is the share of test photos that are right after each pass.
@@ -44,29 +44,29 @@ def learning_curves(trained: Mapping[Run, Trained], published: Mapping[str, floa
     """
     accuracies = {run: values for run, ended in trained.items() if (values := _accuracies(ended))}
     last = max((len(values) for values in accuracies.values()), default=0)
-    curves: dict[str, list[charts.Line]] = {}
+    curves: dict[str, list[charts.ChartLine]] = {}
     for rung, figure in published.items():
         runs = [_curve(run, values) for run, values in accuracies.items() if run.rung == rung]
         points = tuple(charts.Point(x=number, y=figure) for number in (1, last))
         if runs:
-            curves[rung] = [*runs, charts.Line(label=_PUBLISHED, points=points, style=_PUBLISHED_STYLE)]
+            curves[rung] = [*runs, charts.ChartLine(label=_PUBLISHED, points=points, style=_PUBLISHED_STYLE)]
     return curves
 
 
-def _curve(run: Run, accuracies: Sequence[float]) -> charts.Line:
+def _curve(run: Run, accuracies: Sequence[float]) -> charts.ChartLine:
     text = f"{run.label}: {accuracies[-1]:.1%}"
     points = tuple(
         charts.Point(x=number, y=accuracy, text=text if number == len(accuracies) else "")
         for number, accuracy in enumerate(accuracies, start=1)
     )
-    return charts.Line(label=run.pipeline, points=points, style=PIPELINES.index(run.pipeline))
+    return charts.ChartLine(label=run.pipeline, points=points, style=PIPELINES.index(run.pipeline))
 
 
 def _accuracies(ended: Trained) -> list[float]:
     return [tested.correct / len(ended.right) for tested in ended.passes]
 
 
-def axes_of(lines: Sequence[charts.Line]) -> tuple[charts.Axis, charts.Axis]:
+def axes_of(lines: Sequence[charts.ChartLine]) -> tuple[charts.Axis, charts.Axis]:
     """Returns the axes that all charts share: passes, and the share of test photos that are right."""
     points = [point for line in lines for point in line.points if point is not None]
     least, last = min(point.y for point in points), int(max(point.x for point in points))

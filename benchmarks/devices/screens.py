@@ -8,7 +8,7 @@ from typing import Any
 from unstall.benchmarks.devices.experiments import Case
 from unstall.benchmarks.devices.findings import Findings, costs, fastest_text, recommend, seconds_text
 from unstall.benchmarks.devices.results import CaseResult
-from unstall.profiles.report import SIGNS, Bar, Document, Line, Picture, Screen, by_sign
+from unstall.profiles.report import SIGNS, Document, Picture, Screen, ScreenBar, ScreenLine, by_sign
 from unstall.profiles.results import INPUT_FROM
 
 
@@ -28,30 +28,30 @@ def experiment_screen(findings: Findings, notes: Sequence[str], document: Docume
         ),
         verdict=tuple(line for case in cases for line in _verdict(findings, case)),
         picture=_picture((f"{result.case.name} on {result.device.name}", result) for result in findings.results),
-        why=tuple(Line(label="", text=note) for note in notes),
+        why=tuple(ScreenLine(label="", text=note) for note in notes),
         next=(_next(findings.results, document),),
     )
 
 
-def _verdict(findings: Findings, case: Case) -> Iterable[Line]:
+def _verdict(findings: Findings, case: Case) -> Iterable[ScreenLine]:
     """Yields which device is the fastest for a case, what loading takes of an advantage, costs and accuracies."""
     results = findings.of(case)
     name = case.name if len(findings.cases) > 1 else ""
     fastest = fastest_text(results)
     if fastest is not None:
-        yield Line(label="FASTEST", text=_sentence(fastest, name))
+        yield ScreenLine(label="FASTEST", text=_sentence(fastest, name))
     for sentence in () if fastest else recommend(results):
         shares = "".join(
             f" {result.loading_ratio:.0%} of an epoch on {result.device.name} is loading."
             for result in results
             if result.loading_ratio is not None
         )
-        yield Line(label="ONE DEVICE", text=_sentence(f"{sentence}{shares}", name))
+        yield ScreenLine(label="ONE DEVICE", text=_sentence(f"{sentence}{shares}", name))
     for advantage in findings.advantages:
         if advantage.case == case:
-            yield Line(label="LOADING", text=_sentence(advantage.text, name))
+            yield ScreenLine(label="LOADING", text=_sentence(advantage.text, name))
     for sentence in (*(costs(results) if fastest else ()), *findings.accuracies(case)):
-        yield Line(label="", text=_sentence(sentence, name))
+        yield ScreenLine(label="", text=_sentence(sentence, name))
 
 
 def _sentence(text: str, case: str) -> str:
@@ -63,7 +63,7 @@ def _picture(named: Iterable[tuple[str, CaseResult]]) -> Picture:
         columns=("img/s", "epoch"),
         signs=SIGNS,
         bars=tuple(
-            Bar(
+            ScreenBar(
                 name=name,
                 cells=(f"{result.images_per_sec:,.0f}", seconds_text(result.epoch.seconds)),
                 parts={"#": 1 / result.images_per_sec}
@@ -75,7 +75,7 @@ def _picture(named: Iterable[tuple[str, CaseResult]]) -> Picture:
     )
 
 
-def _next(results: Sequence[CaseResult], document: Document[Any, Any]) -> Line:
+def _next(results: Sequence[CaseResult], document: Document[Any, Any]) -> ScreenLine:
     """Returns a faster pipeline where loading costs most; another device where only one was measured."""
     costly = [
         result for result in results if (result.loading_ratio or 0.0) >= INPUT_FROM and result.case.config is not None
@@ -84,7 +84,9 @@ def _next(results: Sequence[CaseResult], document: Document[Any, Any]) -> Line:
         worst = max(costly, key=lambda result: result.loading_ratio or 0.0)
         data, model = document.as_typed(document.plan.data), document.as_typed(worst.case.model)
         code = f"unstall tune --data {data} --model {model}"
-        return Line(label="NEXT", text=f"a faster pipeline for {worst.case.name}, as tf.data code:", code=(code,))
+        return ScreenLine(label="NEXT", text=f"a faster pipeline for {worst.case.name}, as tf.data code:", code=(code,))
     if len({result.device for result in results}) == 1:
-        return Line(label="NEXT", text="the same on a machine with a GPU, or with --emulate RATE beside this device.")
-    return Line(label="NEXT", text="the published figures beside these: --details.")
+        return ScreenLine(
+            label="NEXT", text="the same on a machine with a GPU, or with --emulate RATE beside this device."
+        )
+    return ScreenLine(label="NEXT", text="the published figures beside these: --details.")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from unstall.benchmarks.doctor.plan import SKIP_LIST, Asked
 from unstall.benchmarks.doctor.results import TROUBLES, Examination, Finding, in_order
-from unstall.profiles.report import Document, Kind, Line, html, print_lines
+from unstall.profiles.report import Document, Kind, ScreenLine, html, print_lines
 from unstall.text import printable
 
 # The most files that the table names for each trouble; results.json names all.
@@ -107,7 +107,7 @@ def _print(console: Console, document: DoctorDocument, results: Results) -> None
     console.print()
     verdict = "STOPS" if results.stops else "FINDINGS" if results.findings else "HEALTHY"
     healthy = "" if results.findings else "nothing is wrong. "
-    print_lines(console, [Line(label=verdict, text=f"{healthy}{results.conclusion}")])
+    print_lines(console, [ScreenLine(label=verdict, text=f"{healthy}{results.conclusion}")])
     if results.findings:
         console.print()
         console.print(_table(results))

@@ -29,7 +29,7 @@ from unstall.profiles.gate import (
     Baseline,
     BaselineError,
     Claims,
-    Evidence,
+    LogRatios,
     Look,
     Paired,
     change,
@@ -70,7 +70,7 @@ class Question:
     def looks(self) -> tuple[Look, ...]:
         return plan(Paired.least_p, self.pairs)
 
-    def claims(self, evidence: Evidence, look: Look) -> Claims:
+    def claims(self, evidence: LogRatios, look: Look) -> Claims:
         """Returns what the evidence shows about the question at a look."""
         if self.at_least is not None:
             return floor(evidence, look, self.at_least)

@@ -43,7 +43,7 @@ from unstall.profiles.gate import (
     text_of,
     unread_stages,
 )
-from unstall.profiles.report import Document, Figure, Kind, Line, html, print_lines
+from unstall.profiles.report import Document, Figure, Kind, ScreenLine, html, print_lines
 from unstall.profiles.statistics import median, median_interval
 from unstall.profiles.text import rate_text
 
@@ -472,15 +472,15 @@ def _print(console: Console, grid: Table | None, answers: Sequence[Answer]) -> N
     """Prints each answer, and below each what changed, then the table, and what to do where nothing was decided."""
     console.print()
     for answer in answers:
-        print_lines(console, [Line(label=answer.verdict, text=f"{answer.sentence}.")])
-        print_lines(console, [Line(label="CHANGED", text=line) for line in answer.changes])
+        print_lines(console, [ScreenLine(label=answer.verdict, text=f"{answer.sentence}.")])
+        print_lines(console, [ScreenLine(label="CHANGED", text=line) for line in answer.changes])
     if grid is not None:
         console.print()
         _print_grid(console, grid)
     lacks = dict.fromkeys(answer.lack for answer in answers if answer.lack)
     if lacks:
         console.print()
-        print_lines(console, [Line(label="NEXT", text=f"{lack}.") for lack in lacks])
+        print_lines(console, [ScreenLine(label="NEXT", text=f"{lack}.") for lack in lacks])
 
 
 def _print_grid(console: Console, grid: Table) -> None:

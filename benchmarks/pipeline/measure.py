@@ -26,7 +26,7 @@ from unstall.profiles import Device, provenance
 from unstall.profiles.machine import Recorder, storage_of
 from unstall.profiles.measure import LOADER_ROUNDS
 from unstall.profiles.provenance import Throttling, throttled_ratio, usable_cores
-from unstall.profiles.report import Document, LeftOut, measurements, now, text
+from unstall.profiles.report import Document, LeftOut, measurements, now, terminal
 from unstall.profiles.report.measurements import Measurement, MeasurementDocument, Measurements
 from unstall.profiles.results import Facts, Flag, FlagKind, Subject, Verdict
 from unstall.profiles.samples import Sample
@@ -173,7 +173,7 @@ class Run:
         """
         verdicts = self._warm_verdicts()
         described_results = {
-            id(result) for result in text.described_results([verdict.result for verdict in verdicts], BASELINE)
+            id(result) for result in terminal.described_results([verdict.result for verdict in verdicts], BASELINE)
         }
         names = {
             (verdict.result.subject.device, verdict.result.subject.model, name)
@@ -206,7 +206,7 @@ class Run:
         With --stages those of all loaders; else those of the baseline, and of the fastest unless rounds may end early.
         """
         results = [verdict.result for verdict in self._warm_verdicts()]
-        chosen = results if self._plan.stages else text.described_results(results, BASELINE)
+        chosen = results if self._plan.stages else terminal.described_results(results, BASELINE)
         if self._plan.ends_early and not self._plan.stages:
             chosen = [result for result in chosen if result.subject.variant == BASELINE] or chosen[:1]
         names = [(result.subject.device, result.subject.variant, result.subject.model) for result in chosen]

@@ -28,7 +28,7 @@ from unstall.benchmarks.tune.results import (
 from unstall.benchmarks.tune.samples import SearchSamples
 from unstall.pipeline.cost_model import stages_of
 from unstall.pipeline.export import drawn_text, install_command, packages_of
-from unstall.profiles.report import Bar, Kind, Line, Picture, Screen
+from unstall.profiles.report import Kind, Picture, Screen, ScreenBar, ScreenLine
 from unstall.profiles.statistics import range_cell, range_text
 
 _BAR_WIDTH = 34
@@ -144,7 +144,7 @@ def screens_of(document: SearchDocument, results: Results) -> tuple[Screen, ...]
     assert document.dataset is not None
     images = f"unstall: {document.dataset['images']:,} images from {document.as_typed(document.plan.data)}"
     if chosen is None:
-        stopped = Line(label="NO VERDICT", text=_UNMEASURED)
+        stopped = ScreenLine(label="NO VERDICT", text=_UNMEASURED)
         return (Screen(heading=(images, _title(document)), verdict=(stopped,)),)
     faster = chosen is not results.incumbent
     exactness = chosen.subject.exactness
@@ -167,14 +167,14 @@ def screens_of(document: SearchDocument, results: Results) -> tuple[Screen, ...]
                 f"{samples.seconds:.0f} s",
             ),
             verdict=(
-                Line(label="FASTEST", text=f"{text[0].upper()}{text[1:]}"),
-                Line(label="LIMIT", text=_limit(chosen, document, results)),
+                ScreenLine(label="FASTEST", text=f"{text[0].upper()}{text[1:]}"),
+                ScreenLine(label="LIMIT", text=_limit(chosen, document, results)),
             ),
             picture=Picture(
                 columns=("img/s", "times"),
                 signs={"#": "images/sec of whole epochs"},
                 bars=tuple(
-                    Bar(
+                    ScreenBar(
                         name=name,
                         cells=(f"{beside * ratio:,.0f}", f"{ratio:.2f}x"),
                         parts={"#": beside * ratio},
@@ -182,21 +182,21 @@ def screens_of(document: SearchDocument, results: Results) -> tuple[Screen, ...]
                     for name, ratio in shown
                 ),
             ),
-            why=(Line(label="BATCHES", text=_batches(chosen)),),
+            why=(ScreenLine(label="BATCHES", text=_batches(chosen)),),
             next=_next(document, chosen),
         ),
     )
 
 
-def _next(document: SearchDocument, chosen: Result) -> tuple[Line, ...]:
+def _next(document: SearchDocument, chosen: Result) -> tuple[ScreenLine, ...]:
     """Returns how the chosen pipeline gets into a training: what to install first, and the lines that use it."""
     script = document.plan.script
     lines = f"from {Path(script).stem} import fit_arguments", "model.fit(**fit_arguments(), epochs=5)"
-    use = Line(label="NEXT", text=f"{script} gives these batches to a script next to it:", code=lines)
+    use = ScreenLine(label="NEXT", text=f"{script} gives these batches to a script next to it:", code=lines)
     install = install_command(_packages(document, chosen))
     if not install:
         return (use,)
-    return Line(label="NEXT", text=f"what {script} needs besides TensorFlow:", code=(install,)), use
+    return ScreenLine(label="NEXT", text=f"what {script} needs besides TensorFlow:", code=(install,)), use
 
 
 def _packages(document: SearchDocument, chosen: Result) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from unstall.profiles.script.loop_step import StepNotes
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import AnnotatedFunction, StageTable
+    from unstall.profiles.stages.note import Note
     from unstall.profiles.stages.places import Place
-    from unstall.profiles.stages.progress import Note
 
 # Why no later epoch would read a cache, which the one before has filled.
 MADE_ANEW = "the script makes these data anew each time, and a cache with them: make them once, in front of all epochs"

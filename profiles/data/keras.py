@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from unstall.profiles.remedies.room import Room
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
+    from unstall.profiles.stages.note import Note
     from unstall.profiles.stages.places import Place
-    from unstall.profiles.stages.progress import Note
 
 
 class PyDatasets(Adapter):

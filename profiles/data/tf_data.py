@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unstall.profiles.remedies.room import Room
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
-    from unstall.profiles.stages.progress import Note
+    from unstall.profiles.stages.note import Note
 
 # Batches that the model trains on while the running pipeline is observed, and the batches between two observations.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4

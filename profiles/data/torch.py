@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unstall.profiles.script.loop_step import StepNotes
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
-    from unstall.profiles.stages.progress import Note
+    from unstall.profiles.stages.note import Note
 
 
 class DataLoaders(Adapter):

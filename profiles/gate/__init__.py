@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         not_comparable_here,
         structure_note,
     )
+    from unstall.profiles.gate.baseline_file import BaselineError, check_writable, path_of, read, write
     from unstall.profiles.gate.decision import (
         MOST_PAIRS,
         PAIRS,
@@ -39,12 +40,11 @@ if TYPE_CHECKING:
         plan,
         rate_of,
     )
-    from unstall.profiles.gate.evidence import Evidence, Paired, check_rates, deviation
     from unstall.profiles.gate.feed import Feed
-    from unstall.profiles.gate.files import BaselineError, check_writable, path_of, read, write
     from unstall.profiles.gate.inspection import inspect
     from unstall.profiles.gate.invariants import Invariants, differences, losses, mark_varying, unread_stages
     from unstall.profiles.gate.lacks import text_of, with_lack
+    from unstall.profiles.gate.log_ratios import LogRatios, Paired, check_rates, deviation
     from unstall.profiles.gate.rates import backend_here
     from unstall.profiles.gate.verdicts import EPOCH, STEADY
 
@@ -65,11 +65,11 @@ __all__ = [
     "BaselineError",
     "Claims",
     "Decision",
-    "Evidence",
     "Feed",
     "Invariants",
     "JudgedFigure",
     "Lack",
+    "LogRatios",
     "Look",
     "MeasuredRates",
     "Paired",
@@ -111,10 +111,10 @@ __getattr__ = names_of(
     __name__,
     {
         "Baseline": "baseline",
-        "BaselineError": "files",
+        "BaselineError": "baseline_file",
         "Claims": "decision",
         "Decision": "decision",
-        "Evidence": "evidence",
+        "LogRatios": "log_ratios",
         "Feed": "feed",
         "Invariants": "invariants",
         "JudgedFigure": "decision",
@@ -124,15 +124,15 @@ __getattr__ = names_of(
         "MOST_PROCESSES": "baseline",
         "MeasuredRates": "baseline",
         "PAIRS": "decision",
-        "Paired": "evidence",
+        "Paired": "log_ratios",
         "RECORDED": "baseline",
         "THRESHOLD_RATIO": "decision",
         "backend_here": "rates",
         "change": "decision",
         "check": "baseline",
-        "check_rates": "evidence",
-        "check_writable": "files",
-        "deviation": "evidence",
+        "check_rates": "log_ratios",
+        "check_writable": "baseline_file",
+        "deviation": "log_ratios",
         "differences": "invariants",
         "figures_of": "decision",
         "floor": "decision",
@@ -149,13 +149,13 @@ __getattr__ = names_of(
         "not_comparable_here": "baseline",
         "paired": "decision",
         "pairs_to": "decision",
-        "path_of": "files",
+        "path_of": "baseline_file",
         "plan": "decision",
         "rate_of": "decision",
-        "read": "files",
+        "read": "baseline_file",
         "text_of": "lacks",
         "unread_stages": "invariants",
         "with_lack": "lacks",
-        "write": "files",
+        "write": "baseline_file",
     },
 )

@@ -24,9 +24,9 @@ from unstall.profiles.gate.decision import (
     rate_of,
     share_out,
 )
-from unstall.profiles.gate.evidence import Unpaired, log_ratios
 from unstall.profiles.gate.invariants import Invariants, structure_differences, work_differences
 from unstall.profiles.gate.lacks import with_lack
+from unstall.profiles.gate.log_ratios import Unpaired, log_ratios
 from unstall.profiles.gate.verdicts import IMPROVED, NOT_COMPARABLE, REGRESSION
 from unstall.profiles.text import rate_text
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unstall.profiles.gate.evidence import Evidence, Paired, log_ratios
+from unstall.profiles.gate.log_ratios import LogRatios, Paired, log_ratios
 from unstall.profiles.gate.verdicts import (
     ALARM_ERROR,
     EPOCH,
@@ -227,7 +227,7 @@ def share_out(look: Look, figures: int) -> Look:
     return replace(look, alarm_share=look.alarm_share / figures)
 
 
-def change(evidence: Evidence, look: Look, threshold: float) -> Claims:
+def change(evidence: LogRatios, look: Look, threshold: float) -> Claims:
     """Says of each comparison whether a change is shown, or that there is no change as large as the threshold.
 
     Regression: the interval lies below 1, the test says so too, and the median loss exceeds the threshold. Improved is
@@ -249,7 +249,7 @@ def change(evidence: Evidence, look: Look, threshold: float) -> Claims:
     return Claims(regression=regression, improved=improved, same=same & ~regression & ~improved)
 
 
-def floor(evidence: Evidence, look: Look, least_ratio: float) -> Claims:
+def floor(evidence: LogRatios, look: Look, least_ratio: float) -> Claims:
     """Says of each comparison whether its ratio is shown to be below a floor ("regression") or above it ("same")."""
     bound = math.log(least_ratio)
     none = np.zeros(np.shape(evidence.median), bool)
@@ -276,7 +276,7 @@ def combine(claims: Sequence[Claims]) -> Claims:
 
 
 def decision_at(
-    evidence: Mapping[str, Evidence], claims: Mapping[str, Claims], look: Look, *, last: bool
+    evidence: Mapping[str, LogRatios], claims: Mapping[str, Claims], look: Look, *, last: bool
 ) -> Decision | None:
     """Returns the decision at a look; None where more pairs are to be measured.
 
@@ -296,7 +296,7 @@ def decision_at(
     return Decision(verdict=verdict, figures=figures, figure=deciding, pairs=look.pairs)
 
 
-def _judged(evidence: Evidence, verdict: str, look: Look) -> JudgedFigure:
+def _judged(evidence: LogRatios, verdict: str, look: Look) -> JudgedFigure:
     share = (look.same_share if verdict == SAME else look.alarm_share) or look.same_share
     low, high = evidence.interval(share)
     return JudgedFigure(
@@ -308,7 +308,7 @@ def _judged(evidence: Evidence, verdict: str, look: Look) -> JudgedFigure:
 
 
 def judge(
-    evidence: Mapping[str, Evidence], look: Look, ask: Callable[[Evidence, Look], Claims], *, last: bool
+    evidence: Mapping[str, LogRatios], look: Look, ask: Callable[[LogRatios, Look], Claims], *, last: bool
 ) -> Decision | None:
     """Judges each figure at its part of the look's error, and returns the decision of all, as `decision_at` does.
 

@@ -21,7 +21,7 @@ from unstall.profiles.gate.decision import (
     plan,
     share_out,
 )
-from unstall.profiles.gate.evidence import Evidence, Paired, Unpaired
+from unstall.profiles.gate.log_ratios import LogRatios, Paired, Unpaired
 from unstall.profiles.gate.verdicts import INCONCLUSIVE
 from unstall.profiles.results.rules import OTHERS_MATTER
 
@@ -31,8 +31,8 @@ _FAR_RATIO = 0.1
 
 def with_lack(
     decision: Decision | None,
-    evidence: Mapping[str, Evidence],
-    ask: Callable[[Evidence, Look], Claims],
+    evidence: Mapping[str, LogRatios],
+    ask: Callable[[LogRatios, Look], Claims],
     *,
     least_ratio: float | None = None,
 ) -> Decision | None:
@@ -68,7 +68,7 @@ def with_lack(
     return replace(decision, lack=lack)
 
 
-def _decides(evidence: Mapping[str, Evidence], count: int, ask: Callable[[Evidence, Look], Claims]) -> bool:
+def _decides(evidence: Mapping[str, LogRatios], count: int, ask: Callable[[LogRatios, Look], Claims]) -> bool:
     """Says whether a look after `count` pairs would decide upon this evidence, in a comparison that may go on."""
     look = share_out(next(look for look in plan(Paired.least_p, PAIRS) if look.pairs == count), len(evidence))
     return combine([ask(of_figure, look) for of_figure in evidence.values()]).verdict() is not None

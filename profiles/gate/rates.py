@@ -25,13 +25,13 @@ from unstall.profiles.gate.baseline import (
     not_comparable_here,
     structure_note,
 )
+from unstall.profiles.gate.baseline_file import BaselineError, path_of, read, write
 from unstall.profiles.gate.decision import Decision, Look, first_decision, floor, judge, paired, pairs_to, plan
-from unstall.profiles.gate.evidence import Paired
 from unstall.profiles.gate.feed import Feed
-from unstall.profiles.gate.files import BaselineError, path_of, read, write
 from unstall.profiles.gate.inspection import inspect
 from unstall.profiles.gate.invariants import Invariants, mark_varying
 from unstall.profiles.gate.lacks import with_lack
+from unstall.profiles.gate.log_ratios import Paired
 from unstall.profiles.gate.verdicts import EPOCH, NOT_COMPARABLE, SAME
 from unstall.profiles.machine.others import Others
 from unstall.profiles.measure import WARMUP_LIMIT_S

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unstall.profiles.measure.batches import by_hand
-from unstall.profiles.remedies.equality import Comparison, Readings
+from unstall.profiles.remedies.equality import BatchComparison, Readings
 from unstall.profiles.remedies.remedy import Remedy, Untried
 
 # As many batches as the epoch has, also where it has no end.
@@ -109,7 +109,7 @@ class Data(ABC):
         """Whether these remedies can be combined."""
         return len(names) < 2
 
-    def compared(self, names: Sequence[str]) -> Comparison:
+    def compared(self, names: Sequence[str]) -> BatchComparison:
         """Compares the first batches of the data with these remedies with those of the data as written."""
         return self._readings.compared(names, self._first_batches)
 

@@ -26,7 +26,7 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class BatchComparison:
     """What was seen in the first batches of both.
 
     Attributes:
@@ -40,7 +40,7 @@ class Comparison:
     difference: float | None = None
 
 
-def compare(as_written: Iterable[Any], changed: Iterable[Any]) -> Comparison:
+def compare(as_written: Iterable[Any], changed: Iterable[Any]) -> BatchComparison:
     """Compares batches: arrays, in tuples, lists or dictionaries.
 
     Args:
@@ -55,13 +55,13 @@ def compare(as_written: Iterable[Any], changed: Iterable[Any]) -> Comparison:
     if shapes != other_shapes:
         raise Broken(_difference(shapes, other_shapes))
     if all(_same(*pair) for pair in zip(ours, others, strict=True)):
-        return Comparison(effect="identical")
+        return BatchComparison(effect="identical")
     if Counter(_digests(ours)) == Counter(_digests(others)):
-        return Comparison(effect="other order", text="the samples come in another order")
+        return BatchComparison(effect="other order", text="the samples come in another order")
     difference = _largest(ours, others)
     if difference is not None:
-        return Comparison(effect="close", text=f"values differ by up to {difference:.3g}", difference=difference)
-    return Comparison(effect="other draws", text="the samples differ")
+        return BatchComparison(effect="close", text=f"values differ by up to {difference:.3g}", difference=difference)
+    return BatchComparison(effect="other draws", text="the samples differ")
 
 
 class Readings:
@@ -76,7 +76,7 @@ class Readings:
         self._own_effect: Effect | None = None
         self._as_written: list[Any] = []
 
-    def compared(self, names: Sequence[str], read: Callable[[Sequence[str]], Iterable[Any]]) -> Comparison:
+    def compared(self, names: Sequence[str], read: Callable[[Sequence[str]], Iterable[Any]]) -> BatchComparison:
         """Compares the first batches with these remedies with those as written.
 
         Args:
@@ -93,7 +93,7 @@ class Readings:
                 self.notes = (_SAME_ONLY_IN_SHAPE,)
         comparison = compare(self._as_written, read(names))
         within = EFFECTS.index(comparison.effect) <= EFFECTS.index(self._own_effect)
-        return Comparison(effect="identical") if within else comparison
+        return BatchComparison(effect="identical") if within else comparison
 
 
 def _leaves(batch: Any) -> list[np.ndarray]:

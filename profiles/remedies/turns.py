@@ -16,7 +16,7 @@ from unstall.profiles import clock
 from unstall.profiles.measure.schedule import TRAIN_WINDOW_S, epochs_for
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.edits import reads_as
-from unstall.profiles.remedies.equality import Broken, Comparison
+from unstall.profiles.remedies.equality import BatchComparison, Broken
 from unstall.profiles.remedies.gains import EQUAL_RATIO, gains_of, loading_of
 from unstall.profiles.remedies.remedy import AS_WRITTEN, EFFECTS, Remedy, Untried
 from unstall.profiles.remedies.trial import Contender, Trial
@@ -380,7 +380,7 @@ class Turns:
         except Exception as error:  # the user's code and the framework can raise anything; it costs this contender only
             self._drop(name, _failure(error))
 
-    def _hold_to_claim(self, remedies: tuple[str, ...], comparison: Comparison) -> float | None:
+    def _hold_to_claim(self, remedies: tuple[str, ...], comparison: BatchComparison) -> float | None:
         """Checks what the data show against what the remedies claim.
 
         Returns:

@@ -103,7 +103,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChartLine:
     """A line of a chart; None among its points divides the line.
 
     Attributes:
@@ -156,7 +156,13 @@ class _Area:
 
 
 def line_chart(
-    x: Axis, y: Axis, lines: Sequence[Line], *, bands: Sequence[Band] = (), wide: bool = False, title: str | None = None
+    x: Axis,
+    y: Axis,
+    lines: Sequence[ChartLine],
+    *,
+    bands: Sequence[Band] = (),
+    wide: bool = False,
+    title: str | None = None,
 ) -> Markup:
     """Draws lines, with a heading above them; `legend_of_lines` says which is which.
 
@@ -182,7 +188,7 @@ def line_chart(
     )
 
 
-def legend_of_lines(lines: Iterable[Line]) -> Markup:
+def legend_of_lines(lines: Iterable[ChartLine]) -> Markup:
     """Returns a piece of each line beside its label, each label once."""
     keys = (
         filled(
@@ -254,7 +260,7 @@ def _fits(text: str, width: float) -> bool:
     return (len(text) + 1) * _LETTER_PX <= width
 
 
-def _line(area: _Area, line: Line) -> Markup:
+def _line(area: _Area, line: ChartLine) -> Markup:
     """Draws a line in as many pieces as there are between the points that are missing, and its shapes on top."""
     pieces: list[list[str]] = [[]]
     marks = []
@@ -279,7 +285,7 @@ def _line(area: _Area, line: Line) -> Markup:
     return Markup("").join((*polylines, *marks))
 
 
-def _shape(line: Line, x: float, y: float, text: str) -> Markup:
+def _shape(line: ChartLine, x: float, y: float, text: str) -> Markup:
     return filled(
         '<path class="shape line{}" d="{}" transform="translate({} {})"><title>{}</title></path>\n',
         line.style % COLOURS,

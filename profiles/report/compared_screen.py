@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from unstall.profiles.report.document import LeftOut
-from unstall.profiles.report.screen import Bar, Line, Picture, Screen
+from unstall.profiles.report.screen import Picture, Screen, ScreenBar, ScreenLine
 from unstall.profiles.report.screen_lines import (
     SIGNS,
     by_sign,
@@ -19,7 +19,7 @@ from unstall.profiles.report.screen_lines import (
     verdict_line,
     warning_of,
 )
-from unstall.profiles.report.text import cold_sentences, described_results
+from unstall.profiles.report.terminal import cold_sentences, described_results
 from unstall.profiles.results.evidence import Advice
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import Verdict
@@ -93,7 +93,7 @@ def _compared_screen(
         warning=warning_of([verdict.result for verdict in group]),
         verdict=tuple(lines),
         picture=_compared_picture(group, judged, baseline),
-        why=(*(() if why is None else (why,)), *(Line(label="COLD", text=sentence) for sentence in cold)),
+        why=(*(() if why is None else (why,)), *(ScreenLine(label="COLD", text=sentence) for sentence in cold)),
         next=(_next_of_compared(judged, as_typed(data), as_typed(subject.model)),),
     )
 
@@ -103,7 +103,7 @@ def _loader(result: Result) -> str:
     return f"{result.subject.variant}{f' ({kind})' if kind else ''}"
 
 
-def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
+def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> ScreenLine:
     """Returns the variant that is surely the fastest, how much faster than the judged one, and how it differs.
 
     What was chosen is measured again, and the others are not. So one of them can stand above it in the picture.
@@ -114,8 +114,8 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
     if not verdict.advice:
         if round(ratio, 2) > 1 and first.spread_ratio is None and first.subject.page_cache == subject.page_cache:
             text = f"{name} may be {ratio:.2f} times as fast as {subject.variant}: too few rounds to be sure."
-            return Line(label="FASTEST", text=text)
-        return Line(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")
+            return ScreenLine(label="FASTEST", text=text)
+        return ScreenLine(label="FASTEST", text=f"no other pipeline is surely faster than {subject.variant}.")
     *same, fastest = verdict.printed_advice
     rate = fastest.measured_ratio * verdict.result.epoch_images_per_sec
     text = f"{_times(fastest)}, {rate:,.0f} {subject.unit.rate}."
@@ -129,10 +129,10 @@ def _fastest_line(verdict: Verdict, group: Sequence[Verdict]) -> Line:
     again = {advice.change for advice in verdict.advice if advice.again}
     if fastest.again and ratio > fastest.measured_ratio and name not in again:
         text += f" {name} may be as fast: {ratio:.2f}x in the rounds before."
-    return Line(label="FASTEST", text=text)
+    return ScreenLine(label="FASTEST", text=text)
 
 
-def _limit_line(judged: Verdict, group: Sequence[Verdict], model_rate: float) -> Line:
+def _limit_line(judged: Verdict, group: Sequence[Verdict], model_rate: float) -> ScreenLine:
     """Returns the rate of the model alone, and in which rounds that was where a rate of the picture lies above it.
 
     The fastest is measured again, after the model alone: by a machine that became faster meanwhile, its ratio to the
@@ -144,7 +144,7 @@ def _limit_line(judged: Verdict, group: Sequence[Verdict], model_rate: float) ->
     if rate <= model_rate < ratio * judged.result.epoch_images_per_sec:
         rounds = f"the rounds in which {fastest.subject.label} had {rate:,.0f}"
         text = f"the model alone did {model_rate:,.0f} {unit} in {rounds}"
-    return Line(label="LIMIT", text=f"{text}: no loader can give more.")
+    return ScreenLine(label="LIMIT", text=f"{text}: no loader can give more.")
 
 
 def _first_of(group: Sequence[Verdict], judged: Verdict) -> tuple[float, Result]:
@@ -174,7 +174,7 @@ def _compared_picture(group: Sequence[Verdict], judged: Verdict, baseline: str) 
         columns=(judged.result.subject.unit.rate, "times"),
         signs=SIGNS,
         bars=tuple(
-            Bar(
+            ScreenBar(
                 name=f"{result.subject.label}{' (baseline)' if result.subject.label == baseline else ''}",
                 cells=(
                     f"{ratio * rate:,.0f}",
@@ -187,18 +187,18 @@ def _compared_picture(group: Sequence[Verdict], judged: Verdict, baseline: str) 
     )
 
 
-def _first_fault(verdict: Verdict) -> Line | None:
+def _first_fault(verdict: Verdict) -> ScreenLine | None:
     fault = next((finding for finding in verdict.findings[1:] if is_fault(finding)), None)
-    return None if fault is None else Line(label="WHY", text=fault.sentences())
+    return None if fault is None else ScreenLine(label="WHY", text=fault.sentences())
 
 
-def _next_of_compared(verdict: Verdict, data: str, model: str) -> Line:
+def _next_of_compared(verdict: Verdict, data: str, model: str) -> ScreenLine:
     bound = verdict.result.attribution.bound
     if bound == "compute":
-        return Line(label="NEXT", text="nothing here: look for time in the model (docs/models.md).")
+        return ScreenLine(label="NEXT", text="nothing here: look for time in the model (docs/models.md).")
     if bound == "uncertain" or is_short(verdict.result):
-        return Line(
+        return ScreenLine(
             label="NEXT", text="the same again when the machine is quiet, with more photos, or with --thorough."
         )
     code = f"unstall tune --data {data} --model {model}"
-    return Line(label="NEXT", text="the fastest pipeline for these photos, as tf.data code:", code=(code,))
+    return ScreenLine(label="NEXT", text="the fastest pipeline for these photos, as tf.data code:", code=(code,))

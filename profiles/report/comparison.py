@@ -23,7 +23,7 @@ _CANARY_RATIO = 1.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SubjectChange:
     """How one subject's rate and settings changed from the first document to the second.
 
     Attributes:
@@ -59,12 +59,12 @@ class Comparison:
     not_comparable: tuple[str, ...]
     doubts: tuple[str, ...]
     changed: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SubjectChange, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
 
     @property
-    def compared(self) -> tuple[Change, ...]:
+    def compared(self) -> tuple[SubjectChange, ...]:
         """The changes whose two rates are of the same work on the same machine."""
         return () if self.not_comparable else tuple(change for change in self.changes if not change.not_comparable)
 
@@ -84,12 +84,14 @@ def compare(before: MeasurementDocument, after: MeasurementDocument) -> Comparis
     )
 
 
-def _change(name: str, old: Result, new: Result, before: MeasurementDocument, after: MeasurementDocument) -> Change:
+def _change(
+    name: str, old: Result, new: Result, before: MeasurementDocument, after: MeasurementDocument
+) -> SubjectChange:
     unit = common_unit((old.subject.unit, new.subject.unit))  # files of before there were units say "image"
     work = [_work(result, document, unit) for result, document in ((old, before), (new, after))]
     settings = [_settings(result) for result in (old, new)]
     ratio, interval = unpaired_ratio_interval(list(new.by_round().values()), list(old.by_round().values()))
-    return Change(
+    return SubjectChange(
         name=name,
         before=old,
         after=new,

@@ -16,9 +16,9 @@ from unstall.profiles.machine.telemetry import Trace
 from unstall.profiles.provenance import version_of
 from unstall.profiles.report.codec import DecodeError, decode, encode
 from unstall.profiles.report.figures import Figure
-from unstall.profiles.report.files import to_json, write_atomically
 from unstall.profiles.report.html import with_answer
 from unstall.profiles.report.screen import Screen, print_screen
+from unstall.profiles.report.writing_files import to_json, write_atomically
 
 SCHEMA_VERSION = 4
 

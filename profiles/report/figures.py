@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from unstall.profiles.report.files import to_json
+from unstall.profiles.report.writing_files import to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

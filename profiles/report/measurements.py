@@ -12,7 +12,7 @@ from rich.text import Text
 from unstall.profiles.devices import Device
 from unstall.profiles.machine.telemetry import Trace, during, spans, unread_gpu
 from unstall.profiles.remedies import Trial
-from unstall.profiles.report import html, text
+from unstall.profiles.report import html, terminal
 from unstall.profiles.report.accounts import account_rows, print_account
 from unstall.profiles.report.compared_screen import compared_screens
 from unstall.profiles.report.document import Document, Kind, content_of
@@ -164,8 +164,8 @@ def _groups(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> list[
 def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     sentences: dict[tuple[str, str], list[str]] = {}
     for group in _groups(document, verdicts):
-        for (model, device), of_device in text.by_device(group).items():
-            sentences.setdefault((model, device), []).extend(text.verdict_lines(of_device, document.plan.baseline))
+        for (model, device), of_device in terminal.by_device(group).items():
+            sentences.setdefault((model, device), []).extend(terminal.verdict_lines(of_device, document.plan.baseline))
     accounts = [
         (name, account_rows(account), [finding.sentences() for finding in findings])
         for name, account, findings in _accounts(document, verdicts)
@@ -177,7 +177,7 @@ def _page(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> str:
     ]
     timelines = {
         key: chart
-        for key, group in text.by_device(verdicts).items()
+        for key, group in terminal.by_device(verdicts).items()
         if (chart := timeline([verdict.result for verdict in group])) is not None
     }
     content = content_of(document, KIND, list(verdicts))
@@ -194,7 +194,9 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
         for line in _heading(document, verdicts):
             console.print(Text(line))
     for group in _groups(document, verdicts):
-        text.print_results(console, group, baseline=document.plan.baseline, left_out=left_out if is_compared else ())
+        terminal.print_results(
+            console, group, baseline=document.plan.baseline, left_out=left_out if is_compared else ()
+        )
         if is_compared and document.telemetry is not None:
             for line in unread_gpu((verdict.result.subject.device for verdict in group), document.telemetry):
                 console.print(line, style="dim")
@@ -202,7 +204,7 @@ def _print(console: Console, document: MeasurementDocument, verdicts: Sequence[V
             if result.stages is not None:
                 subject = result.subject
                 place = f" ({subject.model}, {subject.device.name})" if is_compared else ""
-                text.print_stages(console, f"{subject.label}{place}", result.stages, subject.unit)
+                terminal.print_stages(console, f"{subject.label}{place}", result.stages, subject.unit)
     if not is_compared:
         for who, why in left_out:
             console.print(Text(f"{who}: {why}"))
@@ -227,7 +229,7 @@ def screens_of(document: MeasurementDocument, verdicts: Sequence[Verdict]) -> tu
     baseline = document.plan.baseline
     if baseline is not None:
         return compared_screens(
-            list(text.by_device(verdicts).values()),
+            list(terminal.by_device(verdicts).values()),
             baseline=baseline,
             dataset=document.dataset or {},
             data=document.plan.data,

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from unstall.profiles.report.document import REPORT, RESULTS, content_of, print_document, write
 from unstall.profiles.report.measurements import KIND, MeasurementDocument
-from unstall.profiles.report.screen import Line, print_lines
+from unstall.profiles.report.screen import ScreenLine, print_lines
 from unstall.profiles.text import Terminal
 
 
@@ -44,7 +44,7 @@ class Shown:
         print_document(console, document, KIND, KIND.derive(document), details=details)
         if not details:
             text = "`.print(details=True)` prints all tables and sentences, `.save(FOLDER)` writes them as report.html."
-            print_lines(console, [Line(label="MORE", text=text)])
+            print_lines(console, [ScreenLine(label="MORE", text=text)])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the content of results.json."""

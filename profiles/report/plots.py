@@ -12,7 +12,7 @@ from unstall.profiles.report.charts import (
     COLOURS,
     Axis,
     Band,
-    Line,
+    ChartLine,
     Point,
     axis_from_zero,
     legend_of_lines,
@@ -59,7 +59,7 @@ def machine_charts(trace: Trace) -> tuple[Markup, ...]:
     )
 
 
-def _chart(title: str, time: Axis, axis: Axis, lines: Sequence[Line], bands: Sequence[Band]) -> Markup:
+def _chart(title: str, time: Axis, axis: Axis, lines: Sequence[ChartLine], bands: Sequence[Band]) -> Markup:
     chart = line_chart(time, axis, lines, bands=bands, wide=True, title=title)
     return Markup("\n").join([chart, legend_of_lines(lines)]) if len(lines) > 1 else chart
 
@@ -91,7 +91,7 @@ def _most(columns: Columns) -> float:
     return max(_values(columns), default=0.0)
 
 
-def _lines(columns: Columns, middles: Sequence[float]) -> tuple[Line, ...]:
+def _lines(columns: Columns, middles: Sequence[float]) -> tuple[ChartLine, ...]:
     """Returns a line for each column; the mean and the highest value where there are too many to tell apart."""
     if len(columns) > COLOURS:
         rows = [[value for value in row if value is not None] for row in zip(*columns.values(), strict=True)]
@@ -100,7 +100,7 @@ def _lines(columns: Columns, middles: Sequence[float]) -> tuple[Line, ...]:
             "highest of them": [max(row, default=None) for row in rows],
         }
     return tuple(
-        Line(label=label, points=_points(column, middles), style=index)
+        ChartLine(label=label, points=_points(column, middles), style=index)
         for index, (label, column) in enumerate(columns.items())
     )
 

@@ -23,7 +23,7 @@ from unstall.profiles.remedies import (
     is_unlike,
     loading_of,
 )
-from unstall.profiles.report.screen import Line
+from unstall.profiles.report.screen import ScreenLine
 from unstall.profiles.results.attribution import bound_of
 from unstall.profiles.results.rules import BOUND_NAMES, OTHERS_MATTER
 from unstall.profiles.statistics import geometric_interval, geometric_mean, range_cell, range_text
@@ -55,7 +55,7 @@ def gain_rows(trial: Trial) -> list[tuple[str, ...]]:
     ]
 
 
-def decided_line(trial: Trial) -> Line | None:
+def decided_line(trial: Trial) -> ScreenLine | None:
     """Returns the verdict of a trial that compared training on the data with training on batches in memory.
 
     None where it did not, or in too few rounds for an interval.
@@ -68,7 +68,7 @@ def decided_line(trial: Trial) -> Line | None:
     taken = [sample.others_ratio for sample in trial.in_memory if sample.others_ratio is not None]
     others = sum(taken) / len(taken) if taken else 0.0
     meanwhile = f", while other programs took {others:.0%} of the cores" if others >= OTHERS_MATTER else ""
-    return Line(
+    return ScreenLine(
         label=BOUND_NAMES[bound].upper(),
         text=f"{share:.0%} of an epoch is loading ({low:.0%} to {high:.0%}): measured after the script, in turns with "
         f"batches in memory{meanwhile}.",
@@ -84,7 +84,7 @@ def decided_bound(trial: Trial) -> str | None:
     return low if low == high else "uncertain"
 
 
-def brought_lines(trial: Trial, unit: Unit) -> tuple[Line, ...]:
+def brought_lines(trial: Trial, unit: Unit) -> tuple[ScreenLine, ...]:
     """Returns what the remedies brought that the script ran with: the rates before and after, and their ratio.
 
     Empty where they were not measured in turns with the data as written.
@@ -98,8 +98,8 @@ def brought_lines(trial: Trial, unit: Unit) -> tuple[Line, ...]:
     times = f"{ratio:.2f}x ({range_text(interval)}){over}{later}"
     before, after = (rate_text(list(one.by_round.values()), unit) for one in (as_written, gain))
     return (
-        Line(label="BEFORE", text=f"{before} as written, measured after the script in turns with the other."),
-        Line(label="AFTER", text=f"{after} with {gain.name}: {times}. Batches: {gain.effect}."),
+        ScreenLine(label="BEFORE", text=f"{before} as written, measured after the script in turns with the other."),
+        ScreenLine(label="AFTER", text=f"{after} with {gain.name}: {times}. Batches: {gain.effect}."),
     )
 
 
@@ -110,11 +110,11 @@ def budget_that_tells(trial: Trial) -> int:
 
 def before_and_after(
     names: Sequence[str], before: Sequence[float], after: Sequence[float], unit: Unit
-) -> tuple[Line, ...]:
+) -> tuple[ScreenLine, ...]:
     """Returns the rates of whole epochs of an earlier run, and of one with remedies in place."""
     return (
-        Line(label="BEFORE", text=f"{rate_text(before, unit)} as written, in the earlier run."),
-        Line(label="AFTER", text=f"{rate_text(after, unit)} with {' + '.join(names)}, in this run."),
+        ScreenLine(label="BEFORE", text=f"{rate_text(before, unit)} as written, in the earlier run."),
+        ScreenLine(label="AFTER", text=f"{rate_text(after, unit)} with {' + '.join(names)}, in this run."),
     )
 
 
@@ -125,12 +125,12 @@ def rate_text(rates: Sequence[float], unit: Unit) -> str:
     return f"{geometric_mean(rates):,.0f} {unit.rate}{low_high}"
 
 
-def faster_line(trial: Trial, chosen: Gain) -> Line:
+def faster_line(trial: Trial, chosen: Gain) -> ScreenLine:
     """Returns what the chosen remedies gained and need, with the code."""
     ratio, interval = chosen.in_script
     needs = needs_text(trial, chosen)
     over, later = _whole_texts(chosen)
-    return Line(
+    return ScreenLine(
         label="FASTER",
         text=f"{ratio:.2f}x ({range_text(interval)}){over} with {chosen.name}, measured on your own data and "
         f"model{later}. Batches: {chosen.effect}.{f' Needs {needs}.' if needs else ''}{_in_words(trial, chosen)}",
@@ -157,14 +157,14 @@ def _in_words(trial: Trial, gain: Gain) -> str:
     return "" if gain.contender.code else f" To change in your code: {trial.in_words(gain.contender)}."
 
 
-def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
+def longer_line(trial: Trial, gains: Gains, words: str | None) -> ScreenLine | None:
     """Returns what a long training gains more with than with what is chosen for the epochs of the script."""
     gain = gains.for_long
     if gain is None:
         return None
     ratio, interval = gain.best
     names = ",".join(gain.contender.remedies)
-    return Line(
+    return ScreenLine(
         label="LONGER",
         text=f"in a long training, {ratio:.2f}x ({range_text(interval)}) with {gain.name}"
         + (":" if words is not None else f".{_in_words(trial, gain)}"),
@@ -172,7 +172,7 @@ def longer_line(trial: Trial, gains: Gains, words: str | None) -> Line | None:
     )
 
 
-def tried_lines(trial: Trial, gains: Gains, budget: str = OPTION) -> tuple[Line, ...]:
+def tried_lines(trial: Trial, gains: Gains, budget: str = OPTION) -> tuple[ScreenLine, ...]:
     """Returns what was tried apart from the chosen remedies, with its gain, and what was not tried, with the reason.
 
     Args:
@@ -183,16 +183,16 @@ def tried_lines(trial: Trial, gains: Gains, budget: str = OPTION) -> tuple[Line,
     if others:
         told = ", ".join(f"{gain.name} {gain.best[0]:.2f}x ({range_text(gain.best[1])})" for gain in others)
         why = "" if gains.chosen is not None else f": none is shown to gain {100 * EQUAL_RATIO:g}% or more"
-        lines.append(Line(label="TRIED", text=f"{told}{why}."))
+        lines.append(ScreenLine(label="TRIED", text=f"{told}{why}."))
     reasons: dict[str, list[str]] = {}
     for one in trial.untried:
         reasons.setdefault(_reason(one, budget).rstrip("."), []).append(one.name)
     for reason, names in reasons.items():
         who = "" if names == ["all"] else f"{', '.join(names)}: "
-        lines.append(Line(label="NOT TRIED", text=f"{who}{reason}."))
+        lines.append(ScreenLine(label="NOT TRIED", text=f"{who}{reason}."))
     if trial.stopped:
         left = f": {', '.join(trial.left)}" if trial.left else ""
-        lines.append(Line(label="STOPPED", text=f"not all remedies were tried{left}."))
+        lines.append(ScreenLine(label="STOPPED", text=f"not all remedies were tried{left}."))
     return tuple(lines)
 
 

@@ -28,7 +28,7 @@ _COLOURS = {"#": "green", "=": "red", "+": "yellow", "~": "magenta", "-": "blue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ScreenLine:
     """A sentence behind a label.
 
     Attributes:
@@ -41,7 +41,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class ScreenBar:
     """A row of the picture: a name, cells, and parts of any unit, by their sign."""
 
     name: str
@@ -60,7 +60,7 @@ class Picture:
 
     columns: tuple[str, ...]
     signs: Mapping[str, str]
-    bars: tuple[Bar, ...]
+    bars: tuple[ScreenBar, ...]
 
     @property
     def used(self) -> list[str]:
@@ -87,10 +87,10 @@ class Screen:
 
     heading: tuple[str, ...]
     warning: str | None = None
-    verdict: tuple[Line, ...] = ()
+    verdict: tuple[ScreenLine, ...] = ()
     picture: Picture | None = None
-    why: tuple[Line, ...] = ()
-    next: tuple[Line, ...] = ()
+    why: tuple[ScreenLine, ...] = ()
+    next: tuple[ScreenLine, ...] = ()
 
 
 def print_screen(console: Console, screen: Screen) -> None:
@@ -120,10 +120,10 @@ def print_findings(console: Console, screen: Screen) -> None:
 def print_more(console: Console, folder: Path) -> None:
     """Prints where the files of a run lie, and how all of its tables are printed."""
     command = f"unstall show {shlex.quote(str(folder))} --details"
-    print_lines(console, [Line(label="MORE", text=str(folder / "report.html"), code=(command,))])
+    print_lines(console, [ScreenLine(label="MORE", text=str(folder / "report.html"), code=(command,))])
 
 
-def print_lines(console: Console, lines: Sequence[Line]) -> None:
+def print_lines(console: Console, lines: Sequence[ScreenLine]) -> None:
     """Prints sentences behind their labels."""
     for line in lines:
         label = f"{line.label:<{_LABEL_WIDTH}}  "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unstall.profiles.report.document import LeftOut
-from unstall.profiles.report.screen import Line
+from unstall.profiles.report.screen import ScreenLine
 from unstall.profiles.results.attribution import bound_of
 from unstall.profiles.results.evidence import Finding
 from unstall.profiles.results.flags import FlagKind
@@ -51,36 +51,36 @@ _FAULTS = (
 )
 
 
-def verdict_line(verdict: Verdict, who: str) -> Line:
+def verdict_line(verdict: Verdict, who: str) -> ScreenLine:
     """Returns what limits the rate: the share of loading, and what it is made of."""
     result = verdict.result
     attribution = result.attribution
     if is_short(result):
         flag = next(flag for flag in result.flags if flag.kind is FlagKind.SHORT)
-        return Line(label="NO VERDICT", text=f"{flag.text}.")
+        return ScreenLine(label="NO VERDICT", text=f"{flag.text}.")
     loading = max(attribution.loading_ratio, 0.0)
     if result.is_least:
         return _least_line(verdict, who)
     if attribution.bound == "uncertain":
         low, high = attribution.loading_range
         text = f"between {max(low, 0):.0%} and {min(max(high, 0), 1):.0%} of an epoch{who} is loading: "
-        return Line(label=_LABELS["uncertain"], text=f"{text}{why_uncertain(evidence_of(result))}.")
+        return ScreenLine(label=_LABELS["uncertain"], text=f"{text}{why_uncertain(evidence_of(result))}.")
     text = f"{loading:.0%} of an epoch{who} is loading"
     parts = _parts(result)
     if attribution.bound == "compute" or not parts:
-        return Line(label=_LABELS[attribution.bound], text=f"{text}: the model sets the pace.")
-    return Line(label=_LABELS[attribution.bound], text=f"{text}: {parts}.")
+        return ScreenLine(label=_LABELS[attribution.bound], text=f"{text}: the model sets the pace.")
+    return ScreenLine(label=_LABELS[attribution.bound], text=f"{text}: {parts}.")
 
 
-def first_batch_line(result: Result) -> Line | None:
+def first_batch_line(result: Result) -> ScreenLine | None:
     """Returns the verdict of epochs of too few steps for a rate that wait for their first batch; None of others."""
     if not is_short(result) or bound_of(result.first_batch_ratio) != "input":
         return None
     text = f"at least {result.first_batch_ratio:.0%} of an epoch is loading: the wait for its first batch."
-    return Line(label=_LABELS["input"], text=text)
+    return ScreenLine(label=_LABELS["input"], text=text)
 
 
-def _least_line(verdict: Verdict, who: str) -> Line:
+def _least_line(verdict: Verdict, who: str) -> ScreenLine:
     """Returns what is known where the model's own rate is not: waiting and edges, which are the least of loading."""
     result = verdict.result
     loading = max(result.attribution.loading_ratio, 0.0)
@@ -92,7 +92,7 @@ def _least_line(verdict: Verdict, who: str) -> Line:
     most = result.most_taken_ratio
     clause = "is not known" if most is None else f"is at most {most:.0%} of an epoch" if most >= 0.01 else "is nothing"
     held_up = " or of the thread that starts them" if result.subject.facts.fetching_ratio is not None else ""
-    return Line(label=label, text=f"{text}. What the loader takes from the cores of the steps{held_up} {clause}.")
+    return ScreenLine(label=label, text=f"{text}. What the loader takes from the cores of the steps{held_up} {clause}.")
 
 
 def _parts(result: Result) -> str:
@@ -121,7 +121,7 @@ def by_sign(parts: Parts[float | None], result: Result) -> dict[str, float]:
     }
 
 
-def stages_line(result: Result) -> Line | None:
+def stages_line(result: Result) -> ScreenLine | None:
     """Returns the stages of loading that cost most, and how much larger images are decoded than the model takes."""
     clauses = []
     if result.stages is not None and result.stages.stages:
@@ -139,7 +139,7 @@ def stages_line(result: Result) -> Line | None:
     decoded, wanted = result.subject.decoded_pixels, result.subject.wanted_pixels
     if decoded and wanted and decoded / wanted >= OVERSIZED_RATIO:
         clauses.append(f"images are decoded at {decoded / wanted:,.0f} times the pixels that the model takes")
-    return Line(label="WHY", text=f"{'; '.join(clauses)}.") if clauses else None
+    return ScreenLine(label="WHY", text=f"{'; '.join(clauses)}.") if clauses else None
 
 
 def warning_of(results: Sequence[Result]) -> str | None:
@@ -163,9 +163,9 @@ def is_fault(finding: Finding) -> bool:
     return finding.rule in _FAULTS
 
 
-def left_out_lines(left_out: Sequence[LeftOut]) -> tuple[Line, ...]:
+def left_out_lines(left_out: Sequence[LeftOut]) -> tuple[ScreenLine, ...]:
     """Returns a line for each subject without a result."""
-    return tuple(Line(label="LEFT OUT", text=f"{subject.who}: {subject.reason}.") for subject in left_out)
+    return tuple(ScreenLine(label="LEFT OUT", text=f"{subject.who}: {subject.reason}.") for subject in left_out)
 
 
 def classes_text(classes: Sequence[object]) -> str:

@@ -21,7 +21,7 @@ from unstall.profiles.report.remedies import (
     longer_line,
     tried_lines,
 )
-from unstall.profiles.report.screen import Bar, Line, Picture, Screen
+from unstall.profiles.report.screen import Picture, Screen, ScreenBar, ScreenLine
 from unstall.profiles.report.screen_lines import (
     SIGNS,
     by_sign,
@@ -70,7 +70,9 @@ def script_screen(
       broken: what ended the script before its end; see `Measurements`.
     """
     ended = (
-        () if broken is None else (Line(label="ENDED", text=f"by {broken}: these figures are of what ran by then."),)
+        ()
+        if broken is None
+        else (ScreenLine(label="ENDED", text=f"by {broken}: these figures are of what ran by then."),)
     )
     if not verdicts:
         return Screen(heading=(f"unstall: {name}",), verdict=(*left_out_lines(left_out), *ended))
@@ -89,7 +91,7 @@ def script_screen(
     lines = [first_batch_line(result) or decided or verdict_line(main, "")]
     if decided is None and result.model_images_per_sec is not None and not is_short(result):
         lines.append(
-            Line(
+            ScreenLine(
                 label="LIMIT",
                 text=f"the model alone does {result.model_images_per_sec:,.0f} {subject.unit.rate}; with this loader "
                 f"it does {result.epoch_images_per_sec:,.0f}.",
@@ -123,7 +125,7 @@ def _script_picture(verdicts: Sequence[Verdict]) -> Picture:
         columns=(verdicts[0].result.subject.unit.rate,),
         signs={**SIGNS, "#": "model" if alone else "steps"},
         bars=tuple(
-            Bar(
+            ScreenBar(
                 name=verdict.result.subject.label,
                 cells=(f"{verdict.result.epoch_images_per_sec:,.0f}",),
                 parts=parts(verdict.result),
@@ -133,18 +135,18 @@ def _script_picture(verdicts: Sequence[Verdict]) -> Picture:
     )
 
 
-def _causes(result: Result, findings: Sequence[Finding], bound: str) -> tuple[Line, ...]:
+def _causes(result: Result, findings: Sequence[Finding], bound: str) -> tuple[ScreenLine, ...]:
     """Returns why loading costs what it costs, and faults of their own."""
     lines = []
     shares = by_sign(result.attribution.shares, result)
     costly = bound != "compute"
     edges = next((finding for finding in findings if finding.rule == "epoch edges"), None)
     if costly and edges is not None and shares["-"] > max(shares["="], shares["+"]):
-        lines.append(Line(label="WHY", text=f"{edges.text}."))
+        lines.append(ScreenLine(label="WHY", text=f"{edges.text}."))
     elif costly and (stages := stages_line(result)) is not None:
         lines.append(stages)
     for fault in [finding for finding in findings if is_fault(finding) or _of_fit(finding)][:_MOST_FAULTS]:
-        lines.append(Line(label="ALSO" if lines else "WHY", text=fault.sentences()))
+        lines.append(ScreenLine(label="ALSO" if lines else "WHY", text=fault.sentences()))
     return tuple(lines)
 
 
@@ -153,7 +155,7 @@ def _of_fit(finding: Finding) -> bool:
     return finding.rule in _OF_FIT and finding.gain is not None
 
 
-def _next_of_script(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[Line, ...]:
+def _next_of_script(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[ScreenLine, ...]:
     """Returns the remedy that helped with its code, what else was tried, and what to do next."""
     gains = gains_of(trial)
     if trial.applied:
@@ -168,15 +170,17 @@ def _next_of_script(verdict: Verdict, trial: Trial, words: str | None, budget: s
     names = ",".join(gains.chosen.contender.remedies)
     code = f"unstall profile --apply={names} {words}"
     text = "edit these lines, or see first what they bring:" if faster.code else "see what that brings:"
-    return (faster, *tried, Line(label="NEXT", text=text, code=(code,)))
+    return (faster, *tried, ScreenLine(label="NEXT", text=text, code=(code,)))
 
 
-def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[Line, ...]:
+def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: str) -> tuple[ScreenLine, ...]:
     """Returns what to do where no remedy was found."""
     result = verdict.result
     if trial.stopped:
         code = f"unstall profile {words}"
-        return () if words is None else (Line(label="NEXT", text="the same again, which tries them:", code=(code,)),)
+        return (
+            () if words is None else (ScreenLine(label="NEXT", text="the same again, which tries them:", code=(code,)),)
+        )
     budget_s = max((one.budget_s or 0 for one in trial.untried), default=0)
     text = "give the remedies that were not tried their time:"
     if helped := gains_of(trial).helped():
@@ -184,25 +188,29 @@ def _what_may_help(verdict: Verdict, trial: Trial, words: str | None, budget: st
         text = f"{helped[0].name} is faster by its own interval, which can be chance among several; more rounds tell:"
     if budget_s:
         if words is None:
-            return (Line(label="NEXT", text=f"{text} {budget}{budget_s}."),)
-        return (Line(label="NEXT", text=text, code=(f"unstall profile {budget}{budget_s} {words}",)),)
+            return (ScreenLine(label="NEXT", text=f"{text} {budget}{budget_s}."),)
+        return (ScreenLine(label="NEXT", text=text, code=(f"unstall profile {budget}{budget_s} {words}",)),)
     decided = decided_bound(trial)
     bound = decided or result.attribution.bound
     if bound == "compute":
-        return (Line(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),)
+        return (
+            ScreenLine(label="NEXT", text="nothing that was seen of the loader is worth a change: look at the model."),
+        )
     if bound == "uncertain" or (decided is None and is_short(result)):
         quiet = any(flag.kind in (FlagKind.DISTURBED, FlagKind.DRIFT) for flag in result.flags)
         return (
-            Line(label="NEXT", text=f"the same again {'when the machine is quiet' if quiet else 'for more epochs'}."),
+            ScreenLine(
+                label="NEXT", text=f"the same again {'when the machine is quiet' if quiet else 'for more epochs'}."
+            ),
         )
     advice = next((finding for finding in verdict.findings if finding.advice is not None), None)
     if advice is None or advice.advice is None:
         return ()
     text = f"{advice.advice[0].upper()}{advice.advice[1:]}: {advice.gain.text() if advice.gain else ''}."
-    return (Line(label="NEXT", text=text),)
+    return (ScreenLine(label="NEXT", text=text),)
 
 
-def _migration(verdict: Verdict, words: str | None, name: str, bound: str) -> tuple[Line, ...]:
+def _migration(verdict: Verdict, words: str | None, name: str, bound: str) -> tuple[ScreenLine, ...]:
     """Returns the command that writes an `ImageDataGenerator` as tf.data, where such a one feeds what loading slows."""
     kind = verdict.result.subject.facts.kind
     if words is None or kind is not DataKind.IMAGE_ITERATOR or bound == "compute":
@@ -210,7 +218,9 @@ def _migration(verdict: Verdict, words: str | None, name: str, bound: str) -> tu
     script = next((word for word in shlex.split(words) if Path(word).name == name), name)
     command = f"unstall migrate {shell_words(os.path.expanduser(script))}"
     return (
-        Line(label="OR", text="the same images from tf.data, compared with yours before you decide:", code=(command,)),
+        ScreenLine(
+            label="OR", text="the same images from tf.data, compared with yours before you decide:", code=(command,)
+        ),
     )
 
 

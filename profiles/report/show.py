@@ -24,8 +24,8 @@ from unstall.profiles.report.codec import encode
 from unstall.profiles.report.comparison import compare, print_comparison
 from unstall.profiles.report.document import Document, DocumentError, Kind, judged_by, load, print_document
 from unstall.profiles.report.figures import FORMS
-from unstall.profiles.report.files import to_json, write_atomically
 from unstall.profiles.report.measurements import KINDS
+from unstall.profiles.report.writing_files import to_json, write_atomically
 from unstall.profiles.show_parser import TRACE, parser
 from unstall.profiles.text import Terminal, printable
 

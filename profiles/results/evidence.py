@@ -93,7 +93,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
+class PossibleGain:
     """How many times as fast an epoch would be.
 
     Attributes:
@@ -139,7 +139,7 @@ class Finding:
     text: str
     cost_ratio: float = 0.0
     advice: str | None = None
-    gain: Gain | None = None
+    gain: PossibleGain | None = None
     hypothesis: bool = False
 
     def __post_init__(self) -> None:

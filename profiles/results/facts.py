@@ -29,7 +29,7 @@ class Facts:
     """What is known of a subject's data and of its training. None stands for unknown.
 
     Attributes:
-      data: what the batches come from, in plain words: "a DataLoader (2 workers)".
+      data: what the batches come from, in plain words: "NumPy arrays".
       kind: of these data.
       loop: whether a loop of a script trains, not `fit`.
       jit_compile: whether XLA compiles the training step.
@@ -38,7 +38,7 @@ class Facts:
       optimizer, loss: names.
       workers_asked: workers of the loader as configured; "auto" where tf.data tunes their number.
       workers_effective: the most workers that were busy at once.
-      worker_processes: whether the workers of a PyDataset are processes.
+      worker_processes: whether Keras makes the batches in worker processes.
       forks_collect: whether worker processes are forked while TensorFlow runs, and collect garbage of TensorFlow.
       images_per_window_epoch: images of an epoch of the measured windows.
       waited_for_ratio: share of a loop's steps whose result was there before the script asked for the next batch, on a

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from unstall.profiles.results.account import STEPS_TOGETHER, Account
-from unstall.profiles.results.evidence import Finding, Gain
+from unstall.profiles.results.evidence import Finding, PossibleGain
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.rules import COSTLY_RATIO, gain_without
 from unstall.profiles.samples import Sample
@@ -140,7 +140,9 @@ def _slower_epochs(result: Result) -> Finding | None:
         text=f"Epochs get slower: {1 / before_s:,.0f} {result.subject.unit.plural}/sec in the first third, "
         f"{1 / after_s:,.0f} in the last; {_cause(first, last, slower_s)}",
         cost_ratio=1 - before_s / after_s,
-        gain=Gain(ratio=after_s / before_s, kind="predicted", assumption="if the last epochs were as the first"),
+        gain=PossibleGain(
+            ratio=after_s / before_s, kind="predicted", assumption="if the last epochs were as the first"
+        ),
     )
 
 

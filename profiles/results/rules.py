@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from unstall import forks
 from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, bound_of
-from unstall.profiles.results.evidence import Evidence, Finding, Gain
+from unstall.profiles.results.evidence import Evidence, Finding, PossibleGain
 from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.samples import Sample
 from unstall.profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
@@ -166,7 +166,7 @@ def copied_data(evidence: Evidence) -> Finding | None:
         f"and an epoch has every {_unit(evidence).noun} {copies} times",
         cost_ratio=1 - 1 / copies,
         advice="divide the IterableDataset among the workers (`torch.utils.data.get_worker_info()` in its `__iter__`)",
-        gain=Gain(
+        gain=PossibleGain(
             ratio=float(copies), kind="predicted", assumption=f"if an epoch had every {_unit(evidence).noun} once"
         ),
     )
@@ -301,7 +301,7 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
     own_work = set(evidence.result.subject.work)
     for variant in evidence.advice:
         if set(variant.work) - own_work == {"scaled decode"} and own_work <= set(variant.work):
-            gain = Gain(ratio=variant.measured_ratio, kind="measured", ci95=variant.ci95)
+            gain = PossibleGain(ratio=variant.measured_ratio, kind="measured", ci95=variant.ci95)
             advice = f"decode at a fraction of the size, as {variant.change} does"
             return Finding(rule="oversized decode", text=text, cost_ratio=_cost(gain), advice=advice, gain=gain)
     table = evidence.stages
@@ -414,7 +414,7 @@ def cores_to_feed(evidence: Evidence) -> Finding | None:
     else:
         text += f"; {cores:g} are usable, and it does not use them"
         advice = "let more of them work (workers, parallel calls, prefetch)"
-    gain = Gain(
+    gain = PossibleGain(
         ratio=UTILIZATION * result.attribution.headspace,
         kind="predicted",
         assumption=f"if loading fell to {1 - UTILIZATION:.0%}",
@@ -589,7 +589,7 @@ def _loading_is_costly(evidence: Evidence) -> bool:
     return evidence.result.attribution.loading_range[0] >= COSTLY_RATIO
 
 
-def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> Gain | None:
+def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> PossibleGain | None:
     """Returns the gain if a share of an epoch that is part of loading were gone: at most the gain without all loading.
 
     By noise, a part can be larger than all loading, where another part is negative.
@@ -597,12 +597,12 @@ def _gain_of_part(evidence: Evidence, share: float, assumption: str) -> Gain | N
     return gain_without(min(share, evidence.result.attribution.loading_ratio), assumption)
 
 
-def gain_without(share: float, assumption: str) -> Gain | None:
+def gain_without(share: float, assumption: str) -> PossibleGain | None:
     """Returns the gain if a share of an epoch or a `fit` were gone; None where the share is not between 0 and 1."""
-    return Gain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None
+    return PossibleGain(ratio=1 / (1 - share), kind="predicted", assumption=assumption) if 0 < share < 1 else None
 
 
-def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) -> Gain | None:
+def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) -> PossibleGain | None:
     """Returns the gain of less waiting if the loader alone were `times` as fast; None if `times` is no more than 1."""
     rate, attribution = evidence.result.loader_images_per_sec, evidence.result.attribution
     if rate is None or times <= 1:
@@ -612,7 +612,7 @@ def _gain_of_faster_loader(evidence: Evidence, times: float, assumption: str) ->
     return _gain_of_part(evidence, saved_s / attribution.epoch_s_per_image, assumption)
 
 
-def _cost(gain: Gain | None) -> float:
+def _cost(gain: PossibleGain | None) -> float:
     """Returns the share of an epoch that a gain saves; 0 without a gain."""
     return 0.0 if gain is None else max(1 - 1 / gain.ratio, 0.0)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unstall.profiles.report.files import write_atomically
+from unstall.profiles.report.writing_files import write_atomically
 from unstall.profiles.script.callback import WatchCallback
 from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.statistics import median

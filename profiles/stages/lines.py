@@ -16,7 +16,7 @@ from line_profiler import LineProfiler
 import unstall
 from unstall.profiles import clock
 from unstall.profiles.data import adapter
-from unstall.profiles.stage_table import AnnotatedFunction, Line
+from unstall.profiles.stage_table import AnnotatedFunction, SourceLine
 
 # How many functions are annotated at most; each spends at least this part of the time in its own lines.
 _MOST_FUNCTIONS, _LEAST_RATIO = 6, 0.03
@@ -77,7 +77,7 @@ def _annotated(
     lines = []
     for number, text in enumerate(source, first):
         hits, us = by_number.get(number, (0, 0.0))
-        lines.append(Line(number=number, source=text.rstrip("\n"), hits=hits, us=us, ratio=us / total_us))
+        lines.append(SourceLine(number=number, source=text.rstrip("\n"), hits=hits, us=us, ratio=us / total_us))
     return AnnotatedFunction(
         function=name, location=f"{os.path.basename(path)}:{first}", total_us=total_us, lines=tuple(lines)
     )

@@ -13,8 +13,8 @@ from unstall.profiles import clock
 from unstall.profiles.code_line import named
 from unstall.profiles.stage_table import StageTable
 from unstall.profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
+from unstall.profiles.stages.note import Note, unnoted
 from unstall.profiles.stages.places import is_library
-from unstall.profiles.stages.progress import Note, unnoted
 from unstall.profiles.unit import images_in
 
 _ROUNDS = 3

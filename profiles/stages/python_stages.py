@@ -11,7 +11,7 @@ from unstall.profiles.measure.batches import batch_images
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.stage_table import StageTable
 from unstall.profiles.stages.call_timer import CallTimer, images_tail, stages_of, storage_seen
-from unstall.profiles.stages.progress import Note, unnoted
+from unstall.profiles.stages.note import Note, unnoted
 
 ROUNDS = 3
 # How long a round lasts, about, and how many batches each worker makes in a round, at least.

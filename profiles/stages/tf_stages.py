@@ -18,7 +18,7 @@ from unstall.profiles import clock
 from unstall.profiles.machine.mounts import Storage, storage_of
 from unstall.profiles.measure.batches import batch_images
 from unstall.profiles.stage_table import ImageTail, Stage, StageTable, image_name, tail_of
-from unstall.profiles.stages.progress import Note, unnoted
+from unstall.profiles.stages.note import Note, unnoted
 from unstall.profiles.stages.tf_graph import CutError, Node, nodes, rebuilt
 from unstall.profiles.stages.tf_model import NodeState, look, written
 from unstall.profiles.statistics import median

@@ -14,7 +14,7 @@ from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.report.measurements import MeasurementDocument, derive
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
-from unstall.profiles.stages.progress import Note
+from unstall.profiles.stages.note import Note
 from unstall.profiles.text import Terminal, error_text
 from unstall.profiles.trial.progress import ReadingProgress
 

@@ -19,7 +19,7 @@ from unstall.pipeline.cache import cache_root
 from unstall.pipeline.errors import SourceError, UnavailableError, WriteError
 from unstall.pipeline.prepared.write import materialize
 from unstall.pipeline.sources.headers import inspect
-from unstall.profiles.report.files import write_atomically
+from unstall.profiles.report.writing_files import write_atomically
 
 CAP_DAC_OVERRIDE = 1
 

@@ -10,7 +10,7 @@ import numpy as np
 from unstall.profiles.devices import parse_device
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.report.codec import encode
-from unstall.profiles.report.files import to_json
+from unstall.profiles.report.writing_files import to_json
 
 BATCH = np.ones((4, 2, 2, 3), np.float32), np.ones((4,), np.float32)
 

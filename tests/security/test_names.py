@@ -47,7 +47,7 @@ from unstall.pipeline.sources.folder import check_folder_name, folder_of_links
 from unstall.profiles.devices import CPU
 from unstall.profiles.gate import write
 from unstall.profiles.remedies import Trial
-from unstall.profiles.report.files import write_atomically
+from unstall.profiles.report.writing_files import write_atomically
 
 LEADING_OUT = ["../outside", "/tmp/outside", "a/../../outside", "..", ".", "", ".hidden", "a\0b"]
 

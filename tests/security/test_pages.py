@@ -72,9 +72,9 @@ from unstall.benchmarks.tune.own.report import KIND as ADVICE
 from unstall.benchmarks.tune.report import KIND as TUNE
 from unstall.profiles.devices import Device
 from unstall.profiles.report.document import LeftOut
-from unstall.profiles.report.files import write_atomically
 from unstall.profiles.report.html import render, with_answer
-from unstall.profiles.report.screen import Line, Screen
+from unstall.profiles.report.screen import Screen, ScreenLine
+from unstall.profiles.report.writing_files import write_atomically
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.text import printable
 
@@ -443,7 +443,7 @@ def test_a_click_on_a_heading_sorts_the_table_and_commands_have_a_button(tmp_pat
         a_result("fast", train=rounds_of("train", 5, 5, 5, wait_ms=1, edge_ms=5), loader_ms=5),
         a_result("unknown", train=rounds_of("train", 7, 7, 7, wait_ms=1, edge_ms=5), loader_ms=None),
     ]
-    line = Line(label="NEXT", text="do", code=("unstall tune",))
+    line = ScreenLine(label="NEXT", text="do", code=("unstall tune",))
     page = with_answer(render(a_document(results), {}), [Screen(heading=("h",), next=(line,))])
     seen, direction, buttons = json.loads(browsed(with_script(page, CLICK), tmp_path).title)
     assert seen[0] == ["generator", "fast", "unknown"]

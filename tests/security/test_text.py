@@ -68,8 +68,8 @@ from unstall.pipeline.sources.source import Skipped
 from unstall.profiles.devices import Device
 from unstall.profiles.report import LeftOut, print_document, write
 from unstall.profiles.report.document import content_of
-from unstall.profiles.report.files import to_json, write_atomically
-from unstall.profiles.report.text import print_results, print_stages
+from unstall.profiles.report.terminal import print_results, print_stages
+from unstall.profiles.report.writing_files import to_json, write_atomically
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.text import Terminal, printable
 from unstall.profiles.unit import IMAGE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.profiles.gate.decision import MOST_PAIRS, THRESHOLD_RATIO, change, combine, pairs_to, plan, share_out
-from unstall.profiles.gate.evidence import Paired
+from unstall.profiles.gate.log_ratios import Paired
 from unstall.profiles.gate.verdicts import INCONCLUSIVE, SAME
 
 # Those of a comparison unless asked otherwise.

@@ -21,12 +21,12 @@ from unstall.benchmarks.pipeline.sweep.samples import Measurements, SweepDocumen
 from unstall.pipeline import VARIANTS, PipelineConfig
 from unstall.pipeline.variants import other_work
 from unstall.profiles.report import (
-    Bar,
     Figure,
     Kind,
-    Line,
     Picture,
     Screen,
+    ScreenBar,
+    ScreenLine,
     charts,
     classes_text,
     html,
@@ -54,12 +54,12 @@ def _title(curves: Sequence[Curve]) -> str:
     return f"{curve.axis} of {curve.model} on {curve.device.name}"
 
 
-def _verdict(curve: Curve) -> Iterable[Line]:
+def _verdict(curve: Curve) -> Iterable[ScreenLine]:
     shape = curve.shape
-    yield Line(label=shape.label, text=f"{shape.text}. {agreement_of(curve.series['train'])}".strip())
+    yield ScreenLine(label=shape.label, text=f"{shape.text}. {agreement_of(curve.series['train'])}".strip())
     for finding in curve.findings:
         doubt = " (doubtful: the machine was slow in some rounds)" if finding.doubtful else ""
-        yield Line(label="DEPARTS", text=f"{finding.line}{doubt}.")
+        yield ScreenLine(label="DEPARTS", text=f"{finding.line}{doubt}.")
 
 
 def screens_of(document: SweepDocument, results: Results) -> tuple[Screen, ...]:
@@ -97,7 +97,7 @@ def _picture(curves: Sequence[Curve]) -> Picture:
         columns=(_COLUMNS[shown], "at least" if expects else _COLUMNS["loader"]),
         signs={"#": "images/sec" if shown == "train" else f"images/sec of {FIGURES[shown]}"},
         bars=tuple(
-            Bar(
+            ScreenBar(
                 name=f"{curve.variant} {value_text(curve.axis, result.point.value)}",
                 cells=(
                     rate_text(result.rate(shown)),
@@ -116,7 +116,7 @@ def _expected_cell(curve: Curve, figure: str, number: int) -> str:
     return "-" if expected is None else rate_text(expected[number])
 
 
-def _next(curves: Sequence[Curve], document: SweepDocument, *, is_last: bool) -> Iterable[Line]:
+def _next(curves: Sequence[Curve], document: SweepDocument, *, is_last: bool) -> Iterable[ScreenLine]:
     """Yields the main job with the fastest value where one of its options sets that value, and in the end the tuner."""
     curve, result = max(
         ((curve, result) for curve in curves for result in curve.points), key=lambda pair: pair[1].rate("train")
@@ -125,9 +125,9 @@ def _next(curves: Sequence[Curve], document: SweepDocument, *, is_last: bool) ->
     if curve.axis in _OPTIONS and curve.variant in VARIANTS:  # not one from a file, whose path is not known
         option = _OPTIONS[curve.axis].format(result.point.value)
         code = f"unstall pipeline {given} --variants {shlex.quote(curve.variant)} {option}"
-        yield Line(label="NEXT", text=f"what {curve.variant} waits for at the fastest of these:", code=(code,))
+        yield ScreenLine(label="NEXT", text=f"what {curve.variant} waits for at the fastest of these:", code=(code,))
     elif is_last:
-        yield Line(label="NEXT", text="a faster pipeline, as tf.data code:", code=(f"unstall tune {given}",))
+        yield ScreenLine(label="NEXT", text="a faster pipeline, as tf.data code:", code=(f"unstall tune {given}",))
 
 
 def tables_of(curves: Sequence[Curve]) -> list[Table]:
@@ -226,7 +226,7 @@ def charts_of(curves: Sequence[Curve]) -> Markup:
     return Markup("\n").join(drawn)
 
 
-def _lines(curve: Curve, figure: str, style: int, names: Sequence[str]) -> Iterable[charts.Line]:
+def _lines(curve: Curve, figure: str, style: int, names: Sequence[str]) -> Iterable[charts.ChartLine]:
     """Yields the measured line of a figure, and a dashed one where something is expected of it."""
     departs = {finding.figure: "wrong doubtful" if finding.doubtful else "wrong" for finding in curve.findings}
     measured: list[charts.Point] = []
@@ -246,12 +246,12 @@ def _lines(curve: Curve, figure: str, style: int, names: Sequence[str]) -> Itera
                 ring=departs.get(figure, "") if number == len(curve.points) - 1 else "",
             )
         )
-    yield charts.Line(label=curve.variant, points=tuple(measured), style=style)
+    yield charts.ChartLine(label=curve.variant, points=tuple(measured), style=style)
     expected = curve.expected(figure) if figure in FIGURES else None
     if expected is not None:
         at_least = zip(curve.points, expected, strict=True)
         points = tuple(charts.Point(x=float(result.point.value), y=rate) for result, rate in at_least)
-        yield charts.Line(label=f"{curve.variant}, at least", points=points, style=style, dashed=True)
+        yield charts.ChartLine(label=f"{curve.variant}, at least", points=points, style=style, dashed=True)
 
 
 def _page(document: SweepDocument, results: Results) -> str:

@@ -11,12 +11,12 @@ from unstall.benchmarks.lab.tables import Table, page, print_table
 from unstall.benchmarks.tune.plan import DIFF, AdviceAsked
 from unstall.profiles.remedies import AS_WRITTEN, Gains, Trial, gains_of
 from unstall.profiles.report import (
-    Bar,
     Document,
     Kind,
-    Line,
     Picture,
     Screen,
+    ScreenBar,
+    ScreenLine,
     faster_line,
     trial_copies,
     trial_sentences,
@@ -95,21 +95,23 @@ def screens_of(document: AdviceDocument, gains: Gains) -> tuple[Screen, ...]:
         columns=("img/s", "times"),
         signs={"#": "images/sec of whole epochs"},
         bars=tuple(
-            Bar(name=gain.name, cells=(f"{rate:,.0f}", f"{gain.best[0]:.2f}x"), parts={"#": rate})
+            ScreenBar(name=gain.name, cells=(f"{rate:,.0f}", f"{gain.best[0]:.2f}x"), parts={"#": rate})
             for gain in shown
             for rate in (gain.best[0] * shown[0].rate,)  # so that rates and times say the same
         ),
     )
     names = ", ".join(gain.name for gain in gains.all if gain.name != AS_WRITTEN)
     untried = ", ".join(one.name for one in trial.untried)
-    why = [Line(label="NOT TRIED", text=f"{untried}: the report says why.")] if untried else []
+    why = [ScreenLine(label="NOT TRIED", text=f"{untried}: the report says why.")] if untried else []
     if gains.chosen is None:
         text = f"nothing that was tried is significantly faster: {names}." if names else "nothing could be tried."
-        return (Screen(heading=heading, verdict=(Line(label="SAME", text=text),), picture=picture, why=tuple(why)),)
+        return (
+            Screen(heading=heading, verdict=(ScreenLine(label="SAME", text=text),), picture=picture, why=tuple(why)),
+        )
     faster = faster_line(trial, gains.chosen)
     offered = f", or apply {DIFF}, which lies beside the results" if trial.edits_of(gains.chosen.contender) else ""
-    change = [Line(label="NEXT", text=f"edit these lines{offered}:", code=faster.code)] if faster.code else []
-    verdict = Line(label=faster.label, text=faster.text)
+    change = [ScreenLine(label="NEXT", text=f"edit these lines{offered}:", code=faster.code)] if faster.code else []
+    verdict = ScreenLine(label=faster.label, text=faster.text)
     return (Screen(heading=heading, verdict=(verdict,), picture=picture, why=tuple(why), next=tuple(change)),)
 
 

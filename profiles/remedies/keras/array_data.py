@@ -13,7 +13,7 @@ import numpy as np
 from unstall.profiles.measure.batches import FitData
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.equality import Comparison, compare
+from unstall.profiles.remedies.equality import BatchComparison, compare
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.remedy import PREFETCH, TUNER, Need
 from unstall.profiles.stages.places import Place
@@ -140,7 +140,7 @@ class ArrayData(Data):
         arrays = tuple(given[name] for name in _NAMES if name in given)
         return iter(ArrayPlan(arrays=arrays, batch_size=given["batch_size"], shuffles=given["shuffle"]).as_dataset())
 
-    def compared(self, names: Sequence[str]) -> Comparison:
+    def compared(self, names: Sequence[str]) -> BatchComparison:
         """Compares the batches with remedies with those of the arrays in their own order."""
         arrays = self._plan((), _COMPARED_BATCHES).arrays
         plan = self._plan(names, _COMPARED_BATCHES, seed=1)

@@ -24,7 +24,7 @@ from unstall.models.network import Training
 from unstall.profiles.devices import CPU, Device
 from unstall.profiles.machine.telemetry import MachineUse
 from unstall.profiles.measure.schedule import epochs_for
-from unstall.profiles.report.files import to_json
+from unstall.profiles.report.writing_files import to_json
 
 
 def test_rates_and_shares_come_from_the_windows() -> None:

@@ -16,7 +16,7 @@ from unstall.profiles.gate.baseline import (
     not_comparable_here,
     structure_note,
 )
-from unstall.profiles.gate.files import BaselineError, path_of, read, write
+from unstall.profiles.gate.baseline_file import BaselineError, path_of, read, write
 from unstall.profiles.gate.invariants import Invariants, differences, invariants_from_dict, losses
 
 INVARIANTS = Invariants(

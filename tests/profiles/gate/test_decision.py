@@ -32,8 +32,8 @@ from unstall.profiles.gate.decision import (
     plan,
     share_out,
 )
-from unstall.profiles.gate.evidence import Paired, Unpaired, log_ratios
 from unstall.profiles.gate.invariants import Invariants
+from unstall.profiles.gate.log_ratios import Paired, Unpaired, log_ratios
 from unstall.profiles.gate.verdicts import ALARM_ERROR, EXIT_CODES
 
 COMPARISONS = 4000

@@ -10,8 +10,8 @@ import pytest
 
 from unstall.profiles.gate.baseline import RECORDED, looks
 from unstall.profiles.gate.decision import PAIRS, Lack, change, combine, floor, judge, pairs_to, plan, share_out
-from unstall.profiles.gate.evidence import Paired, Unpaired
 from unstall.profiles.gate.lacks import text_of, with_lack
+from unstall.profiles.gate.log_ratios import Paired, Unpaired
 from unstall.profiles.gate.verdicts import ALARM_ERROR
 
 ASK = partial(change, threshold=0.1)

@@ -33,7 +33,7 @@ from unstall.profiles.measure import schedule
 from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.measure import shapes
 from unstall.profiles.measure.schedule import epochs_for
-from unstall.profiles.report.files import to_json
+from unstall.profiles.report.writing_files import to_json
 from unstall.profiles.results.result import Result
 
 STEPS = 40

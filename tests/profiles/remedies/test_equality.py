@@ -7,7 +7,7 @@ from collections import UserDict
 import numpy as np
 import pytest
 
-from unstall.profiles.remedies.equality import Broken, Comparison, Readings, compare
+from unstall.profiles.remedies.equality import BatchComparison, Broken, Readings, compare
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.random((6, 4, 4, 3)).astype(np.float32)
@@ -19,7 +19,7 @@ def batches(images=IMAGES, labels=LABELS, size=2):
 
 
 def test_equal_batches_are_identical():
-    assert compare(batches(), batches()) == Comparison(effect="identical")
+    assert compare(batches(), batches()) == BatchComparison(effect="identical")
     nan = np.full_like(IMAGES, np.nan)
     assert compare(batches(nan), batches(nan)).effect == "identical"
 

@@ -16,7 +16,7 @@ from tests.builders import a_measurement_document, a_result, a_sample
 from tests.fakes import FakeClock
 from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried, gains_of, loading_of
 from unstall.profiles.remedies.data import Failed
-from unstall.profiles.remedies.equality import Broken, Comparison
+from unstall.profiles.remedies.equality import BatchComparison, Broken
 from unstall.profiles.remedies.remedy import Edit
 from unstall.profiles.remedies.turns import Turns
 from unstall.profiles.report.remedies import decided_line, trial_sentences
@@ -71,11 +71,11 @@ class FakeData:
     def in_memory(self, batches: int) -> tuple[str, int]:
         return IN_MEMORY, batches
 
-    def compared(self, names: Sequence[str]) -> Comparison:
+    def compared(self, names: Sequence[str]) -> BatchComparison:
         effect = self.effects.get(" + ".join(names), "identical")
         if isinstance(effect, Exception):
             raise effect
-        return Comparison(effect=effect, text="the samples differ")
+        return BatchComparison(effect=effect, text="the samples differ")
 
 
 class FakeTraining:

@@ -10,7 +10,7 @@ import pytest
 from tests.checks import Page, assert_harmless
 from unstall.profiles.report import bars, charts
 from unstall.profiles.report.bars import Bar
-from unstall.profiles.report.charts import Axis, Band, Line, Point
+from unstall.profiles.report.charts import Axis, Band, ChartLine, Point
 from unstall.profiles.results.parts import PARTS
 
 STYLE = (Path(charts.__file__).parent / "templates" / "style.css.j2").read_text()
@@ -27,9 +27,11 @@ def tags(markup: str, tag: str) -> list[dict[str, str | None]]:
     return [attributes for name, attributes in Page(markup).tags if name == tag]
 
 
-def a_line(*numbers: float | None, style: int = 0, text: str = "text", label: str = "line", ring: str = "") -> Line:
+def a_line(
+    *numbers: float | None, style: int = 0, text: str = "text", label: str = "line", ring: str = ""
+) -> ChartLine:
     points = tuple(None if y is None else Point(x=x, y=y, text=text, ring=ring) for x, y in enumerate(numbers))
-    return Line(label=label, points=points, style=style)
+    return ChartLine(label=label, points=points, style=style)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_a_point_without_a_text_has_no_shape_and_a_ring_goes_around_its_point() 
 
 
 def test_the_legend_has_each_label_once_with_the_look_of_its_line() -> None:
-    dashed = Line(label="other", points=(), style=1, dashed=True)
+    dashed = ChartLine(label="other", points=(), style=1, dashed=True)
     legend = charts.legend_of_lines([a_line(1), a_line(2), dashed])
     assert re.findall(r"</svg>(.*?)</span>", legend) == ["line", "other"]
     assert [line["class"] for line in tags(legend, "line")] == ["line0", "line1 dashed"]
@@ -147,7 +149,7 @@ def test_every_part_has_a_name_and_a_place_in_the_legend() -> None:
 
 def test_every_class_of_a_chart_has_a_rule_in_the_style_sheet() -> None:
     lines = [a_line(1, 2, style=style, ring="wrong doubtful") for style in range(charts.COLOURS + 1)]
-    dashed = Line(label="dashed", points=(Point(x=0, y=1, low=0.5, high=2),), style=0, dashed=True)
+    dashed = ChartLine(label="dashed", points=(Point(x=0, y=1, low=0.5, high=2),), style=0, dashed=True)
     bands = (Band(begin=0, end=1, text=""), Band(begin=0, end=1, text=""))
     chart = bars.bar_chart([Bar(label="", text="", seconds=dict.fromkeys(PARTS, 1.0))])
     used = {*classes(charts.line_chart(X, Y, [*lines, dashed], bands=bands)), *classes(charts.legend_of_lines(lines))}

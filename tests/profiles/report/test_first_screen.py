@@ -23,7 +23,7 @@ from tests.checks import tables_of
 from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.remedies import AS_WRITTEN, Untried, gains_of
 from unstall.profiles.report.measurements import CALL, KIND, SCRIPT, MeasurementDocument, Plan, derive, screens_of
-from unstall.profiles.report.screen import Bar, Picture, Screen, print_screen
+from unstall.profiles.report.screen import Picture, Screen, ScreenBar, print_screen
 from unstall.profiles.report.screen_lines import verdict_line
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.flags import Flag, FlagKind
@@ -335,7 +335,7 @@ def test_names_are_never_broken_inside_and_commands_never_wrapped() -> None:
 
 def test_without_parts_a_bar_is_empty() -> None:
     console = Terminal(file=io.StringIO(), width=80)
-    picture = Picture(columns=("img/s",), signs={"#": "model"}, bars=(Bar(name="a", cells=("1",), parts={}),))
+    picture = Picture(columns=("img/s",), signs={"#": "model"}, bars=(ScreenBar(name="a", cells=("1",), parts={}),))
     print_screen(console, Screen(heading=("x",), picture=picture))
     assert "#" not in console.file.getvalue()  # type: ignore[attr-defined]
 

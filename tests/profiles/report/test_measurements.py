@@ -37,7 +37,7 @@ from unstall.profiles.report.measurements import (
 from unstall.profiles.report.show import main
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.flags import Flag, FlagKind
-from unstall.profiles.stage_table import AnnotatedFunction, Line
+from unstall.profiles.stage_table import AnnotatedFunction, SourceLine
 from unstall.profiles.text import Terminal
 
 FAST = a_result(
@@ -51,7 +51,7 @@ LINES = (
         function="decode",
         location="train.py:3",
         total_us=12.5,
-        lines=(Line(number=3, source="return decode(x)", hits=2, us=12.5, ratio=1.0),),
+        lines=(SourceLine(number=3, source="return decode(x)", hits=2, us=12.5, ratio=1.0),),
     ),
 )
 UNLISTED = unlisted_dataset("what the script loads", "train.py", None)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.builders import STAGE_TABLE as TABLE
-from unstall.profiles.report.text import print_stages
+from unstall.profiles.report.terminal import print_stages
 from unstall.profiles.stage_table import Stage, StageTable
 from unstall.profiles.unit import IMAGE
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests import PROJECT_ROOT
 from tests.builders import a_cold_result, a_result, a_sample, rounds_of
-from unstall.profiles.report.text import print_results, print_stages, verdict_lines
+from unstall.profiles.report.terminal import print_results, print_stages, verdict_lines
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.verdict import judge, what_the_cache_hides
 from unstall.profiles.stage_table import Stage, StageTable

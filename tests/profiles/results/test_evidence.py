@@ -8,10 +8,10 @@ from dataclasses import asdict
 import pytest
 
 from tests.builders import a_result
-from unstall.profiles.results.evidence import Evidence, Finding, Gain
+from unstall.profiles.results.evidence import Evidence, Finding, PossibleGain
 
-PREDICTED = Gain(ratio=1.25, kind="predicted", assumption="if edges were gone")
-MEASURED = Gain(ratio=1.6, kind="measured", ci95=(1.5, 1.7))
+PREDICTED = PossibleGain(ratio=1.25, kind="predicted", assumption="if edges were gone")
+MEASURED = PossibleGain(ratio=1.6, kind="measured", ci95=(1.5, 1.7))
 
 
 def test_advice_without_a_gain_is_refused() -> None:
@@ -22,7 +22,7 @@ def test_advice_without_a_gain_is_refused() -> None:
 @pytest.mark.parametrize(("kind", "assumption"), [("predicted", None), ("measured", "if it rained")])
 def test_a_prediction_and_nothing_else_has_an_assumption(kind: str, assumption: str | None) -> None:
     with pytest.raises(ValueError, match=rf"needs an `assumption`, .* Received: kind='{kind}'"):
-        Gain(ratio=1.2, kind=kind, assumption=assumption)  # type: ignore[arg-type]
+        PossibleGain(ratio=1.2, kind=kind, assumption=assumption)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_prediction_and_nothing_else_has_an_assumption(kind: str, assumption: 
             "Edges are long. Make them short: 1.60 times as fast (measured, 1.50 to 1.70).",
         ),
         (
-            Finding(rule="r", text="Edges are long", gain=Gain(ratio=1.6, kind="measured")),
+            Finding(rule="r", text="Edges are long", gain=PossibleGain(ratio=1.6, kind="measured")),
             "Edges are long. 1.60 times as fast (measured).",
         ),
     ],

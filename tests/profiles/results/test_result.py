@@ -10,7 +10,7 @@ import pytest
 from tests.builders import MS, a_cold_result, a_result, a_sample, rounds_of
 from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import parse_device
-from unstall.profiles.report.files import to_json
+from unstall.profiles.report.writing_files import to_json
 from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.parts import PARTS
 from unstall.profiles.results.result import summarise

@@ -18,7 +18,7 @@ import scipy  # its parts are imported when they are first named: `scipy.stats` 
 _ROUNDING = 1e-12
 
 
-class Evidence(Protocol):
+class LogRatios(Protocol):
     """Log-ratios of the rate under test over the rate that it is compared with."""
 
     @property
@@ -33,10 +33,10 @@ class Evidence(Protocol):
     def interval(self, share: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns the bootstrap interval of the median, with `share` of the error on each side."""
 
-    def with_more(self, count: int) -> Evidence:
+    def with_more(self, count: int) -> LogRatios:
         """Returns what `count` new log-ratios would show that have the quantiles of these."""
 
-    def moved(self, by: float) -> Evidence:
+    def moved(self, by: float) -> LogRatios:
         """Returns what the same noise would show around a median that differs by this."""
 
     @property

@@ -15,8 +15,8 @@ import numpy as np
 
 from unstall.profiles.gate import anchors
 from unstall.profiles.gate.baseline import RECORDED, WAYS, Baseline, RecordedFigure
-from unstall.profiles.gate.evidence import check_rates
 from unstall.profiles.gate.invariants import invariants_from_dict
+from unstall.profiles.gate.log_ratios import check_rates
 from unstall.profiles.gate.verdicts import EPOCH, STEADY
 from unstall.profiles.statistics import median_interval
 
