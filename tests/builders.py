@@ -75,6 +75,7 @@ from unstall.profiles.devices import CPU, Device, parse_device
 from unstall.profiles.gate import MOST_PROCESSES, RECORDED, Invariants
 from unstall.profiles.machine.page_cache import StorageRates
 from unstall.profiles.machine.telemetry import Mark, Trace
+from unstall.profiles.measure.epochs import EpochRecord
 from unstall.profiles.remedies import AS_WRITTEN, Remedy, Trial, Untried
 from unstall.profiles.remedies.data import Data
 from unstall.profiles.remedies.remedy import Effect, Need
@@ -91,7 +92,6 @@ from unstall.profiles.results.result import Result, summarise
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.results.verdict import judge
 from unstall.profiles.samples import Sample
-from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.stage_table import Stage, StageTable, tail_of
 from unstall.profiles.stages.places import Place
 

@@ -26,11 +26,11 @@ from unstall.profiles.gate import unread_stages
 from unstall.profiles.gate.feed import Feed
 from unstall.profiles.gate.inspection import inspect
 from unstall.profiles.measure import schedule
+from unstall.profiles.measure.sums import IteratorCount
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.report.measurements import derive
 from unstall.profiles.script.callback import WatchCallback
-from unstall.profiles.script.epochs import IteratorCount
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.report import report_on
 from unstall.profiles.stages import CutError, lines, random_before_cache, tf_stages
@@ -271,7 +271,7 @@ def test_images_that_nobody_counts_are_said_to_need_a_name(monkeypatch: pytest.M
     assert "private" not in watch.why_unknown
     monkeypatch.delattr(model, "_loss_tracker")  # Keras' own `fit` needs it as well
     read: list[IteratorCount] = []
-    watch._training._read(SimpleNamespace(steps=4, expected_steps=None, read=read.append), None)
+    watch._training._read(SimpleNamespace(steps=4, read=read.append), None)
     assert read == [IteratorCount(steps=4, images=None)]
     missing = f"counting what a batch holds needs Keras' private Model._loss_tracker, {KERAS}"
     assert watch.why_unknown.endswith(f"; {missing}")

@@ -34,7 +34,9 @@ _LEVEL, _TICKS = 0.1, 4
 _PUBLISHED, _PUBLISHED_STYLE = "published, after 800 passes over 8,000 photos", 6
 
 
-def learning_curves(trained: Mapping[Run, Trained], published: Mapping[str, float]) -> dict[str, list[charts.ChartLine]]:
+def learning_curves(
+    trained: Mapping[Run, Trained], published: Mapping[str, float]
+) -> dict[str, list[charts.ChartLine]]:
     """Returns the lines of a chart for each rung that has a run: a line for each run, and one for the published figure.
 
     A run's line is the share of test photos that are right after each pass.

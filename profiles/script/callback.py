@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from unstall.profiles.script.watch import RAMP_STEPS, Watch
+from unstall.profiles.script.watch import Watch
 
 
 class WatchCallback(keras.callbacks.Callback):
@@ -17,17 +17,17 @@ class WatchCallback(keras.callbacks.Callback):
     Unlike Keras' own callbacks, holds no reference to the model: a script may keep the callback longer than the model.
 
     Args:
-      keep_batches, ramp_steps, on_steps: of `Watch`.
+      keep_batches, workers, on_steps: of `Watch`.
     """
 
     def __init__(
-        self, *, keep_batches: int = 0, ramp_steps: int = RAMP_STEPS, on_steps: Callable[[int], None] | None = None
+        self, *, keep_batches: int = 0, workers: int = 1, on_steps: Callable[[int], None] | None = None
     ) -> None:
         super().__init__()
         self.watch: Watch | None = None
         self._model_ref: Callable[[], Any] = lambda: None
         self._keep_batches = keep_batches
-        self._ramp_steps = ramp_steps
+        self._workers = workers
         self._on_steps = on_steps
 
     def set_model(self, model: Any) -> None:
@@ -43,9 +43,7 @@ class WatchCallback(keras.callbacks.Callback):
             super().set_model(None)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.watch = Watch(
-            self.model, keep_batches=self._keep_batches, ramp_steps=self._ramp_steps, on_steps=self._on_steps
-        )
+        self.watch = Watch(self.model, keep_batches=self._keep_batches, workers=self._workers, on_steps=self._on_steps)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         assert self.watch is not None

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from unstall.profiles.measure.batches import batch_images
-from unstall.profiles.script.epochs import IteratorCount
+from unstall.profiles.measure.sums import IteratorCount
 
 
 def images_in(batch: Any, model: Any) -> int | None:

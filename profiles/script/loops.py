@@ -19,11 +19,12 @@ from unstall.profiles.code_line import CodeLine
 from unstall.profiles.data.base import Adapter
 from unstall.profiles.data.numbers import reference_to
 from unstall.profiles.devices import Device
+from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.completion import Completion
+from unstall.profiles.measure.epochs import KEPT_EPOCHS, EpochRecord
+from unstall.profiles.measure.steps import RAMP_STEPS, Epoch, Step, steady_part
 from unstall.profiles.results.facts import Facts, Retraced
-from unstall.profiles.script.completion import HostStep, settle
 from unstall.profiles.script.computing import Computing, device_of
-from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord, Tally
 from unstall.profiles.script.last_data import LastData
 from unstall.profiles.script.results import Ceilings, FitRecord
 from unstall.profiles.script.run import wait_for_threads
@@ -35,8 +36,6 @@ from unstall.profiles.unit import SAMPLE, Unit, images_in
 if TYPE_CHECKING:
     from unstall.profiles.script.loop_step import StepNotes, Work
 
-# The first steps of an epoch are not steady, as in a `fit`: buffers fill. There are more of them with more workers.
-_RAMP_STEPS = 2
 # The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
 _NOTED_STEP = 1
 # The data of how many loops, those that took longest, are read again for stage tables.
@@ -332,16 +331,14 @@ class Pass:
         self._traces = loop.adapter.traces and not loop.begun
         self._completion: Completion | None = None
         self._results: Callable[[], Any] = list
-        self._pending: deque[HostStep] = deque()
         self._copies = None if loop.begun else loop.adapter.copies(data)
         # Passes of the same line that began while this one ran. `batches = iter(loader)` drops the older one then.
         self._newer: list[Callable[[], Pass | None]] = []
         # When the first steps, which trace, were over, and what this thread had traced by then: (time, count, time).
         self._settled_ns: tuple[int, int, int] | None = None
-        self._tally = Tally(
-            epoch=loop.begun,
-            expected_steps=None,
-            ramp_steps=max(_RAMP_STEPS, loop.adapter.workers(data)),
+        self._epoch = Epoch(
+            number=loop.begun,
+            steady=steady_part(Ahead(parallel_batches=loop.adapter.workers(data))),
             random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
@@ -397,9 +394,9 @@ class Pass:
                 self.loop.ended |= ended
             self.close(whole=ended)
             raise
-        if self._tally.steps == _NOTED_STEP:
+        if self._epoch.steps == _NOTED_STEP:
             self._notes = self._step_notes()
-        if self._settled_ns is None and self._tally.steps >= _RAMP_STEPS:
+        if self._settled_ns is None and self._epoch.steps >= RAMP_STEPS:
             self._settled_ns = asked_ns, traced_here().count, traced_here().ns
         came_ns = clock.now_ns()
         if self._completion is not None:
@@ -441,16 +438,16 @@ class Pass:
         self._end_in_outer()
         loop.left |= left
         if self._completion is not None:
-            settle(self._tally, self._pending, self._completion.take_all())
+            self._epoch.settle(self._completion.take_all())
         if self._settled_ns is not None:
             began_ns, count, traced_ns = self._settled_ns
             traces = traced_here()
             loop.note_traces(traces.count - count, traces.ns - traced_ns, clock.now_ns() - began_ns, traces.name)
-        if self._tally.steps:
-            self._tally.end_steps(whole=whole, left_ns=None if self._drawn is None else self._tally.last_ns)
+        if self._epoch.steps:
+            self._epoch.end_steps(whole=whole, ended_ns=None if self._drawn is None else self._epoch.last_ns)
             loop.device = device_of(loop.adapter.computed_by)
             asynchronous = loop.device.asynchronous and self._completion is None
-            loop.epochs.append(self._tally.record(asynchronous=asynchronous))
+            loop.epochs.append(self._epoch.record(asynchronous=asynchronous))
 
     def _step_notes(self) -> StepNotes | None:
         """Begins to note a step, where remedies are to be tried and none was noted yet.
@@ -480,29 +477,22 @@ class Pass:
         apart_ns = min(apart_ns, now_ns - came_ns)
         loop.note_step(now_ns - came_ns - apart_ns, clock.own_cpu_ns() - self._step_cpu_ns - apart_cpu_ns)
         traced, self._traces = self._traces, False
-        if not self._tally.steps and not self._pending:
+        if not self._epoch.begun_steps:
             computing = Computing()
             self._completion, self._results = computing.completion(), computing.results
             loop.behind = self._completion is not None
-        if self._completion is None:
-            self._tally.add(asked_ns, came_ns, now_ns, images, 1, traced=traced, apart_ns=apart_ns)
-            return True
-        self._pending.append(
-            HostStep(
-                asked_ns=asked_ns,
-                fetched_ns=came_ns,
-                hooks_ns=(),
-                images=images,
-                steps=1,
-                traced=traced,
-                apart_ns=apart_ns,
-            )
+        step = Step(
+            asked_ns=asked_ns, fetched_ns=came_ns, done_ns=now_ns, images=images, traced=traced, apart_ns=apart_ns
         )
+        if self._completion is None:
+            self._epoch.add(step)
+            return True
+        self._epoch.hand_over(step)
         results = self._results()
         if not traced:
             loop.note_behind(waited_for=not results, fetch_ns=came_ns - asked_ns, wall_ns=now_ns - asked_ns)
         self._completion.add(results)
-        settle(self._tally, self._pending, self._completion.take())
+        self._epoch.settle(self._completion.take())
         return True
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unstall.profiles.measure.epochs import EpochRecord
 from unstall.profiles.report.writing_files import write_atomically
 from unstall.profiles.script.callback import WatchCallback
-from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.statistics import median
 from unstall.profiles.text import Terminal
 

@@ -22,10 +22,10 @@ from unstall.profiles.code_line import CodeLine, line_of
 from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device
 from unstall.profiles.measure import backends
+from unstall.profiles.measure.epochs import EpochRecord
 from unstall.profiles.results.account import Account
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.script.callback import WatchCallback
-from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.script.hooks import time_hooks
 from unstall.profiles.script.last_data import LastData
 from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
@@ -227,7 +227,7 @@ class Profiler:
         canary_ns, began_ns = clock.canary_ns(), clock.now_ns()
         callback = WatchCallback(
             keep_batches=0 if self._measure_ceilings is None else _KEPT_BATCHES,
-            ramp_steps=max(2, adapter(data).workers_in_fit(data)),
+            workers=max(1, adapter(data).workers_in_fit(data)),
             on_steps=self._count,
         )
         whole = interrupted = False

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from unstall.profiles import provenance
+from unstall.profiles.measure.epochs import KEPT_EPOCHS
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.report.document import Document, LeftOut, now
 from unstall.profiles.report.measurements import (
@@ -21,7 +22,6 @@ from unstall.profiles.results.account import Account
 from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
-from unstall.profiles.script.epochs import KEPT_EPOCHS
 from unstall.profiles.script.results import UnknownError, samples_of
 from unstall.profiles.stages.tf_graph import CutError, random_before_cache
 

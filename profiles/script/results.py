@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import Device
+from unstall.profiles.measure.epochs import KEPT_EPOCHS, EpochRecord, sample_of
 from unstall.profiles.results.account import Account, later_call
 from unstall.profiles.results.attribution import whole_samples
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
-from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from unstall.profiles.statistics import LEAST_ROUNDS, median
 from unstall.profiles.unit import SAMPLE, Unit
 
@@ -219,28 +219,16 @@ def _callbacks_ratio(records: Sequence[EpochRecord]) -> float:
 
 def _sample(record: EpochRecord, fit: FitRecord, callbacks_ratio: float) -> Sample:
     """Returns an epoch as a sample of `train`, without the time of callbacks."""
-    assert record.steady_images is not None and record.steady_wait_ns is not None
-    kept_ratio = 1 - callbacks_ratio
-    left_out_ns = int(record.wall_ns - record.traced_ns) * callbacks_ratio
-    images = record.images or record.steady_images
-    return Sample(
+    sample = sample_of(
+        [record],
         window="train",
-        round=record.epoch,
-        images=record.steady_images,
-        wall_ns=max(1, int(record.steady_ns * kept_ratio)),
-        wait_ns=record.steady_wait_ns,
-        step_ns=record.step_ns,
-        first_steps_ns=record.first_steps_ns,
-        epochs=1,
-        epoch_images=images,
-        epoch_ns=max(1, int(record.epoch_ns - left_out_ns)),
-        first_batch_ns=(record.before_ns if record.first_batch_ns is None else record.first_batch_ns,),
+        round_=record.epoch,
+        epoch_ns=int(record.epoch_ns - int(record.wall_ns - record.traced_ns) * callbacks_ratio),
         # Both include the time of callbacks, whose hooks were timed.
-        outer_ns=max(1, record.outer_ns),
+        outer_ns=record.outer_ns,
         claimed_ns=record.claimed_ns,
         cpu_ns=record.cpu_ns,
         canary_ns=fit.canary_ns,
         others_ratio=record.others_ratio,
-        whole=record.whole,
-        strain=record.strain,
     )
+    return replace(sample, wall_ns=max(1, int(record.steady_ns * (1 - callbacks_ratio))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,12 +13,14 @@ import keras
 
 from unstall.profiles import clock
 from unstall.profiles.data.numbers import reference_to
+from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from unstall.profiles.measure.batches import REPLAY_BYTES, unit_in
 from unstall.profiles.measure.completion import Completion
-from unstall.profiles.script.completion import HostStep, settle
+from unstall.profiles.measure.epochs import EpochRecord
+from unstall.profiles.measure.steps import Epoch, Step, steady_part
+from unstall.profiles.measure.sums import NOTHING_DRAWN
 from unstall.profiles.script.counting import images_in, iterator_count, size_bytes
-from unstall.profiles.script.epochs import NOTHING_DRAWN, EpochRecord, Tally, hooks_since
 from unstall.profiles.script.keras_private import images_weighed, missing_to_count
 from unstall.profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
 from unstall.profiles.unit import Unit
@@ -40,7 +41,7 @@ class Stepper:
     Args:
       model: about to be trained.
       name: of the attribute that holds the function: "train_function", "test_function" or "predict_function".
-      ramp_steps: number of first steps of an epoch that are not steady.
+      workers: how many make batches at the same time, as far as that is known.
       keep_batches: how many batches to keep; batches of different sizes are preferred.
       on_steps: called with the number of steps that were just made. An error that it raises ends `fit`.
 
@@ -57,7 +58,7 @@ class Stepper:
         model: Any,
         name: str,
         *,
-        ramp_steps: int,
+        workers: int = 1,
         keep_batches: int = 0,
         on_steps: Callable[[int], None] | None = None,
     ) -> None:
@@ -68,11 +69,12 @@ class Stepper:
         self.traces: dict[str, int] = {}
         self._name = name
         self._model_ref = weakref.ref(model)
-        self._ramp_steps = ramp_steps
+        self._steady = steady_part(Ahead(parallel_batches=workers))
         self._keep_batches = keep_batches
         self._on_steps = on_steps
         self._watched: Callable[[], Watched | None] = _nothing
-        self._tally: Tally | None = None
+        self._epoch: Epoch | None = None
+        self._expected_steps: int | None = None
         # The iterator that tf.data has counted for, which may serve several epochs; what was drawn from it before this
         # epoch, and until the last look.
         self._iterator: Callable[[], Any] = _nothing
@@ -81,9 +83,8 @@ class Stepper:
         self._sizes: set[int | None] = set()
         self._random = random.Random(0)  # not the global random state, which is the user's
         self._synchronise: Callable[[Any], None] | None = None
-        # Steps that the device may not have finished, and what waits for them; None where the host waits for each step.
+        # What waits for steps that the device may not have finished; None where the host waits for each step.
         self._completion: Completion | None = None
-        self._pending: deque[HostStep] = deque()
         backend = keras.backend.backend()
         self._supported = backend in (*BACKENDS, "torch")
         self._jax, self._torch = backend == "jax", backend == "torch"
@@ -107,7 +108,7 @@ class Stepper:
     @property
     def runs(self) -> bool:
         """Whether an epoch was begun and not closed."""
-        return self._tally is not None
+        return self._epoch is not None
 
     @property
     def steps_per_execution(self) -> int:
@@ -117,7 +118,7 @@ class Stepper:
     @property
     def steps(self) -> int:
         """Steps of the epoch so far."""
-        return 0 if self._tally is None else self._tally.steps + sum(step.steps for step in self._pending)
+        return 0 if self._epoch is None else self._epoch.begun_steps
 
     def begin(self, epoch: int, steps: int | None) -> None:
         """Begins to time an epoch; the function of the model is replaced by `replace_function`.
@@ -128,11 +129,12 @@ class Stepper:
         """
         self._drawn_before = self._drawn
         if self._supported:
-            self._tally = Tally(epoch=epoch, expected_steps=steps, ramp_steps=self._ramp_steps, random_=self._random)
+            self._epoch = Epoch(number=epoch, steady=self._steady, random_=self._random)
+            self._expected_steps = steps
 
     def replace_function(self) -> None:
         """Takes the place of the model's function, until `end_steps` or an error."""
-        if self._tally is not None:
+        if self._epoch is not None:
             watched = Watched(self, self._model, self._name)
             setattr(self._model, self._name, watched)
             self._watched = weakref.ref(watched)
@@ -146,16 +148,16 @@ class Stepper:
         watched, self._watched = self._watched(), _nothing
         if watched is not None:
             watched.stop()
-        tally = self._tally
-        if tally is None or tally.ended:
+        epoch = self._epoch
+        if epoch is None or epoch.ended:
             return
         if self._completion is not None:
-            settle(tally, self._pending, self._completion.take_all())
-        if not tally.steps:
+            epoch.settle(self._completion.take_all())
+        if not epoch.steps:
             return
-        if tally.unread_steps:
-            self._read(tally, None if watched is None else watched.iterator)
-        tally.end_steps(whole=whole)
+        if epoch.unread_steps:
+            self._read(epoch, None if watched is None else watched.iterator)
+        epoch.end_steps(whole=whole)
 
     def close(self, *, whole: bool) -> EpochRecord | None:
         """Ends the epoch, and returns its record; None if it made no step.
@@ -164,39 +166,39 @@ class Stepper:
           whole: as for `end_steps`; ignored after a call of `end_steps`.
         """
         self.end_steps(whole=whole)
-        tally, self._tally = self._tally, None
-        return tally.record(asynchronous=False) if tally is not None and tally.steps else None
+        epoch, self._epoch = self._epoch, None
+        return epoch.record() if epoch is not None and epoch.steps else None
 
     def add_hook(self, before_ns: int, done_ns: int) -> None:
         """Adds the time of one of Keras' batch hooks."""
-        if self._tally is not None and not self._tally.ended:
-            self._tally.add_hook(before_ns, done_ns)
+        if self._epoch is not None and not self._epoch.ended:
+            self._epoch.add_hook(before_ns, done_ns)
 
     def leave_out(self, before_ns: int, done_ns: int) -> None:
-        """Leaves out a hook of callbacks before the first step or behind the last."""
-        if self._tally is not None:
-            self._tally.leave_out(before_ns, done_ns)
+        """Leaves out a hook of callbacks before the first step or after the last."""
+        if self._epoch is not None:
+            self._epoch.leave_out(before_ns, done_ns)
 
     def step(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
         """Runs the original function once and times it."""
         self.end_if_due()
-        tally, original = self._tally, watched.original
-        assert tally is not None
+        epoch, original = self._epoch, watched.original
+        assert epoch is not None
         entered_ns = clock.now_ns()
         *state, iterator = arguments
         if isinstance(iterator, Ready):  # an outer watch has drawn the batch already
             entered_ns = iterator.entered_ns
         steps_before = self.steps
         if self._jax:
-            result = self._run_on_jax(tally, original, state, iterator)
+            result = self._run_on_jax(epoch, original, state, iterator)
         elif self._torch or self._predicts:
-            result = self._run_on_list(tally, original, iterator, entered_ns)
+            result = self._run_on_list(epoch, original, iterator, entered_ns)
         elif self._model.steps_per_execution == 1 and can_be_pulled(self._model, original, iterator):
-            result = self._pull_and_run(tally, original, iterator, entered_ns)
+            result = self._pull_and_run(epoch, original, iterator, entered_ns)
         else:
-            result = self._run_whole(tally, original, iterator)
+            result = self._run_whole(epoch, original, iterator)
             watched.iterator = iterator
-        tally.add_whole_call(entered_ns, clock.now_ns())
+        epoch.add_whole_call(entered_ns, clock.now_ns())
         try:
             if self._on_steps is not None:
                 self._on_steps(self.steps - steps_before)
@@ -214,12 +216,12 @@ class Stepper:
         if end is not None:
             raise end
 
-    def _pull_and_run(self, tally: Tally, original: Callable[..., Any], iterator: Any, entered_ns: int) -> Any:
+    def _pull_and_run(self, epoch: Epoch, original: Callable[..., Any], iterator: Any, entered_ns: int) -> Any:
         before_ns = clock.now_ns()
         try:
             batch = next(iterator)
         except StopIteration:
-            return self._run_without_batch(tally, original, iterator)
+            return self._run_without_batch(epoch, original, iterator)
         fetched_ns = clock.now_ns()
         if isinstance(iterator, Ready):  # an outer watch has drawn the batch already
             before_ns -= iterator.wait_ns
@@ -237,11 +239,20 @@ class Stepper:
         if self._synchronise is not None:
             self._synchronise(result)
         self._note_size(images, traced=traced)
-        hooks_ns = hooks_since(0, tally.take_hooks())
-        tally.add(before_ns, fetched_ns, clock.now_ns(), images, 1, traced=traced, hooks_ns=hooks_ns)
+        hooks = epoch.take_hooks()
+        epoch.add(
+            Step(
+                asked_ns=before_ns,
+                fetched_ns=fetched_ns,
+                done_ns=clock.now_ns(),
+                images=images,
+                traced=traced,
+                hooks=hooks,
+            )
+        )
         return result
 
-    def _run_without_batch(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
+    def _run_without_batch(self, epoch: Epoch, original: Callable[..., Any], iterator: Any) -> Any:
         """Runs a step after the last batch, as `fit` does where it does not know the number of batches.
 
         TensorFlow runs what of the step needs no batch before the step fails: it counts the step and its samples in the
@@ -259,9 +270,9 @@ class Stepper:
             raise
         finally:
             # Most of this time is tracing, which the script's own step has done already.
-            tally.add_watch(clock.now_ns() - began_ns)
+            epoch.add_watch(clock.now_ns() - began_ns)
 
-    def _run_on_jax(self, tally: Tally, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
+    def _run_on_jax(self, epoch: Epoch, original: Callable[..., Any], state: list[Any], iterator: Any) -> Any:
         assert self._completion is not None
         pulls: list[tuple[int, int | None]] = []
         asked_ns = clock.now_ns()
@@ -271,24 +282,25 @@ class Stepper:
         total = sum(images) if len(images) == len(pulls) else None
         traced = self._is_new_size(total)
         self._note_size(total, traced=traced)
-        self._pending.append(
-            HostStep(
+        epoch.hand_over(
+            Step(
                 asked_ns=asked_ns,
                 fetched_ns=asked_ns + sum(wait for wait, _ in pulls),
-                hooks_ns=tally.take_hooks(),
+                done_ns=clock.now_ns(),
                 images=total,
                 steps=len(pulls),
                 traced=traced,
+                hooks=epoch.take_hooks(),
             )
         )
         if self._synchronise is not None and (self._model.run_eagerly or not self._model.jit_compile):
             self._synchronise(result)  # the step is many computations, and its logs are not the last of them
         # The logs, and not the state, whose arrays the next step deletes.
         self._completion.add(result[0])
-        settle(tally, self._pending, self._completion.take())
+        epoch.settle(self._completion.take())
         return result
 
-    def _run_on_list(self, tally: Tally, original: Callable[..., Any], data: Any, entered_ns: int) -> Any:
+    def _run_on_list(self, epoch: Epoch, original: Callable[..., Any], data: Any, entered_ns: int) -> Any:
         """Runs a step on batches that Keras has fetched: of `predict`, and of all functions on PyTorch.
 
         On PyTorch the batch is fetched between the batch hooks of two steps, and else behind the hooks.
@@ -296,7 +308,7 @@ class Stepper:
         Args:
           data: a list of batches.
         """
-        hooks = tally.take_hooks()
+        hooks = epoch.take_hooks()
         if self._torch:
             # Before the first step there is no hook of an earlier one: its batch is a part of the epoch's edge.
             fetched_ns = hooks[-1][0] if hooks else entered_ns
@@ -311,10 +323,19 @@ class Stepper:
         if self._synchronise is not None:
             self._synchronise(result)
         self._note_size(images, traced=traced)
-        hooks_ns = hooks_since(0, inside)
-        tally.add(asked_ns, fetched_ns, clock.now_ns(), images, len(data), traced=traced, hooks_ns=hooks_ns)
+        epoch.add(
+            Step(
+                asked_ns=asked_ns,
+                fetched_ns=fetched_ns,
+                done_ns=clock.now_ns(),
+                images=images,
+                steps=len(data),
+                traced=traced,
+                hooks=inside,
+            )
+        )
         if self._torch:
-            tally.add_fetch(fetched_ns - asked_ns)
+            epoch.add_fetch(fetched_ns - asked_ns)
         return result
 
     def _timed(self, iterator: Any, pulls: list[tuple[int, int | None]]) -> Iterator[Any]:
@@ -336,7 +357,7 @@ class Stepper:
             self._keep(batch, pulls[-1][1], None)
             yield batch
 
-    def _run_whole(self, tally: Tally, original: Callable[..., Any], iterator: Any) -> Any:
+    def _run_whole(self, epoch: Epoch, original: Callable[..., Any], iterator: Any) -> Any:
         """Runs several steps in one call: only TensorFlow sees their batches, but tf.data counts them.
 
         tf.data also knows the pauses between batches. They do not say how long steps wait, since TensorFlow draws the
@@ -350,23 +371,33 @@ class Stepper:
             self._synchronise(result)
         done_ns, traced = clock.now_ns(), self._is_new_size(None)
         self._note_size(None, traced=traced)
-        steps, first, hooks_ns = self._model.steps_per_execution, not tally.steps, hooks_since(0, tally.take_hooks())
-        tally.add_call(before_ns, done_ns, steps, traced=traced, hooks_ns=hooks_ns)
+        first = not epoch.steps
+        epoch.add(
+            Step(
+                asked_ns=before_ns,
+                fetched_ns=None,
+                done_ns=done_ns,
+                images=None,
+                steps=self._model.steps_per_execution,
+                traced=traced,
+                hooks=epoch.take_hooks(),
+            )
+        )
         if first:
             self.unit = unit_in(iterator.element_spec)
-            self._read(tally, iterator)
+            self._read(epoch, iterator)
         return result
 
-    def _read(self, tally: Tally, iterator: Any) -> None:
+    def _read(self, epoch: Epoch, iterator: Any) -> None:
         self.why_unknown = "batches are drawn where only TensorFlow sees it, several in a call or for several devices"
         if self._iterator() is not iterator:
             self._iterator, self._drawn_before = reference_to(iterator) or _nothing, NOTHING_DRAWN
-        counted = iterator_count(iterator, tally.steps, tally.expected_steps, self._drawn_before)
+        counted = iterator_count(iterator, epoch.steps, self._expected_steps, self._drawn_before)
         self._drawn = self._drawn_before + counted
         missing = missing_to_count(self._model) if counted.images is None else None
         if missing is not None:
             self.why_unknown += f"; {missing}"
-        tally.read(counted if counted.images is not None else replace(counted, images=images_weighed(self._model)))
+        epoch.read(counted if counted.images is not None else replace(counted, images=images_weighed(self._model)))
 
     def _is_new_size(self, images: int | None) -> bool:
         """Whether no batch had this size before. JAX traces a step anew for each size."""

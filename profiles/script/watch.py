@@ -7,13 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from unstall.profiles import clock
+from unstall.profiles.measure.epochs import KEPT_EPOCHS, EpochRecord
 from unstall.profiles.results.account import Account
-from unstall.profiles.script.epochs import KEPT_EPOCHS, EpochRecord
 from unstall.profiles.script.stepper import Stepper
 from unstall.profiles.unit import Unit
-
-# How many first steps of an epoch are not steady, because buffers fill and workers start.
-RAMP_STEPS = 2
 
 
 class Watch:
@@ -24,7 +21,7 @@ class Watch:
     Args:
       model: about to be trained.
       tests: the attribute that holds the function of its validations, or of `predict`.
-      ramp_steps, keep_batches, on_steps: as for `Stepper`.
+      workers, keep_batches, on_steps: as for `Stepper`.
 
     Attributes:
       in_callbacks: whether Keras is running a hook of callbacks: an `evaluate` there is no validation of `fit`.
@@ -37,17 +34,15 @@ class Watch:
         model: Any,
         *,
         tests: str = "test_function",
-        ramp_steps: int = RAMP_STEPS,
+        workers: int = 1,
         keep_batches: int = 0,
         on_steps: Callable[[int], None] | None = None,
     ) -> None:
         self.records: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.epochs = 0
         self.in_callbacks = False
-        self._training = Stepper(
-            model, "train_function", ramp_steps=ramp_steps, keep_batches=keep_batches, on_steps=on_steps
-        )
-        self._testing = Stepper(model, tests, ramp_steps=ramp_steps)
+        self._training = Stepper(model, "train_function", workers=workers, keep_batches=keep_batches, on_steps=on_steps)
+        self._testing = Stepper(model, tests, workers=workers)
         self._validates = False
         self._account = Account()
         # When the first epoch began, and when the last one ended with its callbacks.

@@ -19,10 +19,10 @@ from tests.fakes import FakeClock
 from tests.planted import as_written, planted, sleepy_model, tensorflow_only
 from unstall.profiles.machine.page_cache import cached_ratio, drop
 from unstall.profiles.machine.strain import Strain, StrainMeter
+from unstall.profiles.measure import sums
 from unstall.profiles.report.accounts import account_lines, account_rows
 from unstall.profiles.results.account import PART_TEXTS, STEPS_TOGETHER, UNEXPLAINED_RATIO, Account
 from unstall.profiles.results.fit_rules import fit_findings
-from unstall.profiles.script import epochs
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.trial.ceilings import measure_ceilings
 
@@ -109,7 +109,7 @@ def test_the_profilers_own_readings_are_in_no_part(
             fake_clock.sleep(0.003)
             return super().read()
 
-    monkeypatch.setattr(epochs, "StrainMeter", Slow)
+    monkeypatch.setattr(sums, "StrainMeter", Slow)
     model = sleepy_model(lambda: fake_clock.sleep(0.005), IMAGES.shape[1:])
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS)).batch(32)
     validation, hooks = (IMAGES[:64], LABELS[:64]), Hooks(fake_clock.sleep)

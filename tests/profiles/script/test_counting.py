@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
+from unstall.profiles.measure.sums import NOTHING_DRAWN, IteratorCount
 from unstall.profiles.script.counting import iterator_count
-from unstall.profiles.script.epochs import NOTHING_DRAWN, IteratorCount
 
 
 def test_what_earlier_epochs_have_drawn_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:

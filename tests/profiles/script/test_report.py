@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unstall.profiles.script.epochs import KEPT_EPOCHS
+from unstall.profiles.measure.epochs import KEPT_EPOCHS
 from unstall.profiles.script.report import _broken, report_on
 
 

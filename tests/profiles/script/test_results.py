@@ -15,12 +15,12 @@ from tests.fakes import FakeClock
 from tests.planted import planted, sleepy_model
 from unstall.profiles.code_line import CodeLine
 from unstall.profiles.devices import CPU
+from unstall.profiles.measure.epochs import EpochRecord
 from unstall.profiles.results.checks import check_claims
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.results.result import Result, summarise
 from unstall.profiles.results.verdict import judge
-from unstall.profiles.script.epochs import EpochRecord
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.results import Ceilings, FitRecord, join_calls, samples_of
 

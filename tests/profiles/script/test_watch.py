@@ -345,7 +345,7 @@ def test_on_jax_fit_ends_behind_the_step_whose_result_keras_must_get(end):
 
     model = small_network()
     model.make_train_function()
-    stepper = Stepper(model, "train_function", ramp_steps=2, on_steps=on_steps)
+    stepper = Stepper(model, "train_function", on_steps=on_steps)
     stepper._jax, stepper._completion = True, Completion(lambda result: None, lambda result: True)
     model.train_function = lambda state, iterator: ("logs", (state, *next(iterator)))
     stepper.begin(0, 2)
