@@ -10,7 +10,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -22,7 +22,9 @@ from unstall.profiles.machine.others import Others
 from unstall.profiles.measure.backends import backend_of, each
 from unstall.profiles.measure.batches import FitData, by_hand, is_fit_data
 from unstall.profiles.measure.completion import Completion
-from unstall.profiles.samples import FIRST_STEPS, Sample
+from unstall.profiles.measure.epochs import EpochRecord, sample_of
+from unstall.profiles.measure.steps import RAMP_STEPS, Steady, Step, TimedEpoch
+from unstall.profiles.samples import Sample
 
 Pull = Callable[[], Any]
 Run = Callable[[Any, Pull], Any]
@@ -32,24 +34,22 @@ _STAND_INS = 2
 
 
 @dataclass(slots=True)
-class _Epoch:
+class _Epoch(TimedEpoch):
     """Times of one epoch, by `clock.now_ns`, filled in while the epoch runs.
+
+    The time at which the batches of a step are fetched is when they would have been there had it drawn all of them
+    first.
 
     Attributes:
       synchronised_ns: how long the device was waited for before the first steady step.
       device_ns: of a device that computes behind the host: when it had finished the step before the first steady one,
         and the last steady one. Else empty.
-      steady_end: the number behind the last steady step, where `device_ns` says when that was done.
-      steps: for each step: when it began, when its batches would have been there had it drawn all of them first, when
-        it was done, and its images.
+      steady_end: the number after the last steady step, where `device_ns` says when that was done.
     """
 
-    begin_ns: int
-    end_ns: int = 0
     synchronised_ns: int = 0
     device_ns: Sequence[int] = ()
     steady_end: int | None = None
-    steps: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
 class _Edges(keras.callbacks.Callback):
@@ -162,7 +162,8 @@ class _Timer:
         """
         epoch = self.epochs[-1]
         number = len(epoch.steps)
-        if number == self._window.ramp_steps and self._completion is None:
+        resumes = number == self._window.ramp_steps and self._completion is None
+        if resumes:
             asked_ns = clock.now_ns()
             self._synchronise(self._last_result)
             epoch.synchronised_ns = clock.now_ns() - asked_ns
@@ -193,8 +194,15 @@ class _Timer:
                 self._completion.add(result[0])  # the logs: the next step deletes the arrays of the state
         elif self._every_step or number == self._last_step:
             self._synchronise(result)
-        done_ns = clock.now_ns()
-        epoch.steps.append((before_ns, before_ns + waited_ns, done_ns, images))
+        epoch.steps.append(
+            Step(
+                asked_ns=before_ns,
+                fetched_ns=before_ns + waited_ns,
+                done_ns=clock.now_ns(),
+                images=images,
+                resumes=resumes,
+            )
+        )
         self._last_result = result
         return result
 
@@ -358,7 +366,7 @@ class Windows:
           batches: as a loader gives them.
           place: puts a batch where it is to lie.
         """
-        wanted = _Window(name=window, round=round_, epochs=1, ramp_steps=min(2, steps - 1))
+        wanted = _Window(name=window, round=round_, epochs=1, ramp_steps=min(RAMP_STEPS, steps - 1))
         timer = self._timer(wanted, steps - 1)
         endless = itertools.cycle([place(batch) for batch in batches])
         ready = self._backend.as_fit_passes(endless) if window == "replay" else endless
@@ -500,34 +508,17 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
     """
     if not epochs or not all(epoch.steps for epoch in epochs):
         raise ValueError("The data must give at least one batch in every epoch. Received: none.")
-    steadies = []
-    for epoch in epochs:
-        end = epoch.steady_end or max(1, len(epoch.steps) - drawn_ahead)
-        steadies.append(epoch.steps[min(window.ramp_steps, end - 1) : end])
-    steady = [step for steps in steadies for step in steps]
-    walls_ns = [
-        epoch.device_ns[1] - epoch.device_ns[0] if epoch.device_ns else _wall_ns(steps)
-        for epoch, steps in zip(epochs, steadies, strict=True)
-    ]
-    waits_ns = [sum(fetched - before for before, fetched, _, _ in steps) for steps in steadies]
-    all_steps = [step for epoch in epochs for step in epoch.steps]
+    records = [_record(epoch, number, window, drawn_ahead) for number, epoch in enumerate(epochs)]
     # Parts of the outer clock: before the first epoch, the two edges of each epoch, its steps, after the last epoch.
     set_up_ns = epochs[0].begin_ns - call.called_ns
-    edges_ns = sum(epoch.steps[0][0] - epoch.begin_ns + epoch.end_ns - epoch.steps[-1][2] for epoch in epochs)
-    steps_ns = sum(done - before for before, _, done, _ in all_steps) + sum(epoch.synchronised_ns for epoch in epochs)
+    edges_ns = sum(record.before_ns + record.after_ns for record in records)
+    steps_ns = sum(epoch.synchronised_ns + sum(step.ns for step in epoch.steps) for epoch in epochs)
     torn_down_ns = call.returned_ns - epochs[-1].end_ns
-    return Sample(
+    return sample_of(
+        records,
         window=window.name,
-        round=window.round,
-        images=sum(images for *_, images in steady),
-        wall_ns=sum(walls_ns),
-        wait_ns=sum(map(min, waits_ns, walls_ns)),  # the host may wait while a device behind it computes
-        step_ns=tuple(done - before for before, _, done, _ in steady),
-        first_steps_ns=tuple((came - asked, done - came) for asked, came, done, _ in steadies[0][:FIRST_STEPS]),
-        epochs=len(epochs),
-        epoch_images=sum(images for *_, images in all_steps),
+        round_=window.round,
         epoch_ns=call.returned_ns - epochs[0].begin_ns,
-        first_batch_ns=tuple(epoch.steps[0][1] - epoch.begin_ns for epoch in epochs),
         outer_ns=call.returned_ns - call.called_ns,
         claimed_ns=set_up_ns + edges_ns + steps_ns + torn_down_ns,
         cpu_ns=call.cpu_ns,
@@ -536,10 +527,9 @@ def _sample(epochs: list[_Epoch], window: _Window, call: _Call, drawn_ahead: int
     )
 
 
-def _wall_ns(steps: list[tuple[int, int, int, int]]) -> int:
-    """Returns the time of steady steps, each with the gap in which Keras prepares the next step.
-
-    n steps have n - 1 gaps between them; the mean of these stands for the gap behind the last step.
-    """
-    gaps_ns = [after[0] - before[2] for before, after in itertools.pairwise(steps)]
-    return steps[-1][2] - steps[0][0] + (sum(gaps_ns) // len(gaps_ns) if gaps_ns else 0)
+def _record(epoch: _Epoch, number: int, window: _Window, drawn_ahead: int) -> EpochRecord:
+    end = epoch.steady_end or max(1, len(epoch.steps) - drawn_ahead)
+    record = epoch.record(Steady(first=window.ramp_steps, end=end), number)
+    if epoch.device_ns:
+        record = replace(record, steady_ns=epoch.device_ns[1] - epoch.device_ns[0])
+    return record

@@ -236,7 +236,7 @@ def _step_s(watch: Watch) -> float:
     steady = [record for record in watch.records if record.steady_steps]
     if not steady:
         raise NotPossible("it made too few steps")
-    return median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
+    return median([record.step_s for record in steady])
 
 
 def _run(model: Any, watch: Watch, step: Callable[..., Any], step_s: float, first_round: int) -> list[Sample]:

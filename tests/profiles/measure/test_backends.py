@@ -11,6 +11,7 @@ from tests.planted import measure
 from unstall.profiles.devices import CPU, Device
 from unstall.profiles.measure import windows
 from unstall.profiles.measure.backends import BACKENDS, Jax, check_backend, check_device, device_here
+from unstall.profiles.measure.steps import Step
 
 GPU = Device(kind="gpu", name="gpu")
 
@@ -79,7 +80,10 @@ def test_each_backend_hands_its_own_predict_function_the_batch_that_lies_there()
 def test_steps_that_draw_nothing_are_not_steady(ahead, images, wall_ns):
     """Ten steps of ten images and 100 ns, the first two not steady; with one batch drawn ahead nor is the last."""
     epoch = windows._Epoch(begin_ns=0, end_ns=1000)
-    epoch.steps = [(100 * number, 100 * number + 40, 100 * number + 100, 10) for number in range(10)]
+    epoch.steps = [
+        Step(asked_ns=100 * number, fetched_ns=100 * number + 40, done_ns=100 * number + 100, images=10)
+        for number in range(10)
+    ]
     window = windows._Window(name="train", round=0, epochs=1, ramp_steps=2)
     call = windows._Call(called_ns=0, returned_ns=1000, cpu_ns=1, canary_ns=1, others_ratio=None)
     sample = windows._sample([epoch], window, call, ahead)
