@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles import Device, clock
-from unstall.profiles.measure import batch_images
+from unstall.profiles.measure import RAMP_STEPS, batch_images
 from unstall.profiles.measure.backends import BACKENDS, check_backend, each
 
-# The first steps do not count, because they include tracing; the trial steps after them show how long a step takes.
-_RAMP_STEPS, _TRIAL_STEPS = 2, 2
+# The trial steps come after the first ones, which include tracing, and show how long a step takes.
+_TRIAL_STEPS = 2
 _LEAST_STEPS, _WINDOW_S = 3, 0.3
 
 
@@ -36,8 +36,8 @@ class Inference:
         self._images = batch_images(inputs)
         model.make_predict_function()
         self._real = model.predict_function
-        trial_s = self._run(_RAMP_STEPS + _TRIAL_STEPS)
-        self._steps = _RAMP_STEPS + max(_LEAST_STEPS, math.ceil(_WINDOW_S / trial_s))
+        trial_s = self._run(RAMP_STEPS + _TRIAL_STEPS)
+        self._steps = RAMP_STEPS + max(_LEAST_STEPS, math.ceil(_WINDOW_S / trial_s))
 
     def images_per_sec(self) -> float:
         """Predicts for some tenths of a second."""
@@ -51,7 +51,7 @@ class Inference:
             nonlocal calls, began_ns, ended_ns
             outputs = self._backend.predict(self._real, self._inputs, *arguments)
             calls += 1
-            if calls == _RAMP_STEPS:
+            if calls == RAMP_STEPS:
                 self._backend.synchronise(outputs)
                 began_ns = clock.now_ns()
             elif calls == steps:
@@ -64,4 +64,4 @@ class Inference:
             self._model.predict(((self._one,) for _ in itertools.count()), steps=steps, verbose=0)
         finally:
             self._model.predict_function = self._real
-        return (ended_ns - began_ns) / (steps - _RAMP_STEPS) / 1e9
+        return (ended_ns - began_ns) / (steps - RAMP_STEPS) / 1e9

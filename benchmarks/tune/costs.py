@@ -21,7 +21,7 @@ from unstall.pipeline.cost_model import Consumer, StageCost, StageKey, stages_of
 from unstall.pipeline.errors import UnavailableError
 from unstall.pipeline.stages import augment, output
 from unstall.profiles import clock
-from unstall.profiles.measure import TRIAL_STEPS, steps_for
+from unstall.profiles.measure import RAMP_STEPS, TRIAL_STEPS, steps_for
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.provenance import usable_cores
 from unstall.profiles.samples import Sample
@@ -30,8 +30,6 @@ from unstall.profiles.statistics import median
 
 # A run of one stage lasts about so many seconds; and how many runs of each are timed.
 _RUN_S, _RUNS = 0.1, 3
-# Batches that lie ready in front of a model that is measured, and its steps that are not timed.
-_RAMP_STEPS = 2
 # The model is not measured again when that has taken so many seconds.
 _CONSUMER_S = 10.0
 # Stages that run Python code, whose lock may keep calls from running at once.
@@ -276,7 +274,7 @@ class ConsumerCost:
         self._windows = windows
         # On a GPU the time of a step includes the way of a float32 batch from the host: too much for uint8, and for
         # batches that TensorFlow has sent ahead (`prefetch_to_device`). An emulated device takes no batch.
-        ready = tf.data.Dataset.from_tensors(batch).repeat(_RAMP_STEPS + steps_for(trial)).prefetch(_RAMP_STEPS)
+        ready = tf.data.Dataset.from_tensors(batch).repeat(RAMP_STEPS + steps_for(trial)).prefetch(RAMP_STEPS)
         options = tf.data.Options()
         options.autotune.enabled = False  # it can delay the end of an epoch
         self._ready = ready.with_options(options)
@@ -288,7 +286,7 @@ class ConsumerCost:
         self._crowd: _Crowd | None = None
 
     def _train(self, number: int) -> Sample:
-        return self._windows.train(self._ready, epochs=1, ramp_steps=_RAMP_STEPS, round_=number)
+        return self._windows.train(self._ready, epochs=1, ramp_steps=RAMP_STEPS, round_=number)
 
     def run(self, number: int) -> None:
         """Measures a round; none after the first if the model is so slow that they would take long."""

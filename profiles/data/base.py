@@ -16,6 +16,7 @@ from unstall.profiles.unit import SAMPLE, Unit, unit_of
 
 if TYPE_CHECKING:
     from unstall.profiles.measure.ahead import Ahead
+    from unstall.profiles.measure.steps import Steady
     from unstall.profiles.measure.windows import Windows
     from unstall.profiles.remedies.data import Data
     from unstall.profiles.remedies.remedy import Need
@@ -150,9 +151,11 @@ class Adapter(ABC):
 
         return Ahead()
 
-    def steady(self, data: Any, steps: int) -> tuple[int, int]:
-        """Returns the first of so many steps of an epoch that is steady, and the first after it that is not."""
-        return 0, steps
+    def steady(self, data: Any, steps: int) -> Steady:
+        """Returns which of so many steps of an epoch are steady."""
+        from unstall.profiles.measure.steps import steady_part
+
+        return steady_part(self.ahead(data), steps)
 
     # What it costs, and what can be done about it
 

@@ -70,11 +70,6 @@ class TfDatasets(Adapter):
 
         return ahead_of(data)
 
-    def steady(self, data: Any, steps: int) -> tuple[int, int]:
-        from unstall.profiles.measure.ahead import ramp_of
-
-        return ramp_of(self.ahead(data), steps)[0], steps
-
     def stage_table(
         self,
         data: Any,

@@ -11,6 +11,8 @@ from unstall.profiles.data.base import Adapter, Copies, Use
 from unstall.profiles.data.kinds import DataKind
 
 if TYPE_CHECKING:
+    from unstall.profiles.measure.ahead import Ahead
+    from unstall.profiles.measure.steps import Steady
     from unstall.profiles.measure.windows import Windows
     from unstall.profiles.remedies.data import Data
     from unstall.profiles.remedies.remedy import Need
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
     from unstall.profiles.stages.note import Note
+
+# How many batches each worker has ready by PyTorch's default.
+_DEFAULT_FACTOR = 2
 
 
 class DataLoaders(Adapter):
@@ -47,10 +52,17 @@ class DataLoaders(Adapter):
     def workers(self, data: Any) -> int:
         return int(data.num_workers)
 
-    def steady(self, data: Any, steps: int) -> tuple[int, int]:
-        from unstall.profiles.remedies.torch.loader_data import steady_of
+    def ahead(self, data: Any) -> Ahead:
+        from unstall.profiles.measure.ahead import Ahead
 
-        return steady_of(data, steps)
+        workers = self.workers(data)
+        return Ahead(parallel_batches=max(1, workers), buffered_batches=ready_batches(workers, data.prefetch_factor))
+
+    def steady(self, data: Any, steps: int) -> Steady:
+        from unstall.profiles.measure.steps import steady_part
+
+        # While the last batches lie ready, nothing is loaded while the model trains.
+        return steady_part(self.ahead(data), steps, tail=False)
 
     def stage_table(
         self,
@@ -146,6 +158,15 @@ class DataLoaders(Adapter):
 
         gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
         return {"torch": torch.__version__, "threads": torch.get_num_threads(), "gpus": gpus}
+
+
+def ready_batches(workers: int, each: int | None) -> int:
+    """Returns how many batches the workers of a DataLoader hold ready.
+
+    Args:
+      each: `prefetch_factor`; None for PyTorch's default.
+    """
+    return workers * (_DEFAULT_FACTOR if each is None else each)
 
 
 class _WorkersBatches:

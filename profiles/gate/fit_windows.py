@@ -8,10 +8,11 @@ from typing import Any
 from unstall.profiles.data import adapter
 from unstall.profiles.devices import CPU, Device
 from unstall.profiles.gate.verdicts import EPOCH, STEADY
-from unstall.profiles.measure.ahead import Ahead, ramp_of
+from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.batches import first_batches, is_fit_data
 from unstall.profiles.measure.measure import shapes
 from unstall.profiles.measure.schedule import epochs_for
+from unstall.profiles.measure.steps import steady_part
 from unstall.profiles.measure.windows import Windows, idle_windows
 from unstall.profiles.samples import Sample
 from unstall.profiles.stages.tf_graph import CutError
@@ -54,7 +55,7 @@ class FitWindows:
         self._epochs = self._calls_of_fit = 1
         self.images = self._sample().epoch_images
         ahead = _ahead_of(data) if parallel_batches is None else Ahead(parallel_batches=parallel_batches)
-        self._ramp_steps, _ = ramp_of(ahead, self.windows.steps_of(self._fed))
+        self._ramp_steps = steady_part(ahead, self.windows.steps_of(self._fed)).first
         if is_fit_data(data):
             self._epochs = epochs_for(self._sample())
         else:  # each call of `fit` reads it once

@@ -11,10 +11,12 @@ from unstall.profiles.measure.schedule import (
     epochs_for,
     steps_for,
 )
+from unstall.profiles.measure.steps import RAMP_STEPS
 
 __all__ = [
     "LEAST_STEPS",
     "LOADER_ROUNDS",
+    "RAMP_STEPS",
     "READY_WINDOW_S",
     "TRAIN_WINDOW_S",
     "TRIAL_STEPS",

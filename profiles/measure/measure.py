@@ -8,10 +8,11 @@ from typing import Any
 
 from unstall.profiles.data import adapter
 from unstall.profiles.devices import Device, parse_device
-from unstall.profiles.measure.ahead import Ahead, ramp_of
+from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.backends import check_device, device_here
 from unstall.profiles.measure.batches import batch_images, first_batches, is_fit_data, unit_in, weighed
 from unstall.profiles.measure.schedule import LOADER_ROUNDS, TRIAL_STEPS, WARMUP_LIMIT_S, epochs_for, steps_for
+from unstall.profiles.measure.steps import steady_part
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
@@ -61,14 +62,14 @@ def measure_samples(
     batches = [weighed(batch, class_weight) for batch in first_batches(data)]
     windows.prepare(shapes(batches))
     samples = [windows.train(data, epochs=1, ramp_steps=1, round_=0, window="warmup", limit_s=WARMUP_LIMIT_S)]
-    ramp_steps, doubts = ramp_of(ahead, windows.steps_of(data))
+    steady = steady_part(ahead, windows.steps_of(data))
     epochs = epochs_for(samples[0]) if is_fit_data(data) else 1
     steps = steps_for(windows.resident(batches[0], steps=TRIAL_STEPS, round_=0))
     measures: dict[str, Callable[[int], Sample]] = {
         "resident": lambda number: windows.resident(batches[0], steps=steps, round_=number),
         "replay": lambda number: windows.replay(batches, steps=steps, round_=number),
-        "loader": lambda number: windows.loader(data, epochs=epochs, ramp_steps=ramp_steps, round_=number),
-        "train": lambda number: windows.train(data, epochs=epochs, ramp_steps=ramp_steps, round_=number),
+        "loader": lambda number: windows.loader(data, epochs=epochs, ramp_steps=steady.first, round_=number),
+        "train": lambda number: windows.train(data, epochs=epochs, ramp_steps=steady.first, round_=number),
     }
     if device.kind == "emulated":
         del measures["replay"]
@@ -86,7 +87,7 @@ def measure_samples(
         device=device,
         batch_size=batch_images(batches[0]),
         buffered_batches=ahead.buffered_batches,
-        doubts=doubts,
+        doubts=steady.doubts,
         unit=unit_in(batches[0]),
     )
     return subject, samples, windows

@@ -13,6 +13,7 @@ from unstall.profiles import clock
 from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.epochs import EpochRecord
 from unstall.profiles.measure.sums import NOTHING_DRAWN, Edges, Hooks, IteratorCount, KeptSteps, Machine, Pieces, Sums
+from unstall.profiles.results.flags import Flag, FlagKind
 
 # So many first steps are not steady where nobody knows how long the epoch will be, nor all that works for its loader:
 # buffers fill, and workers start. Nor are they where batches lie ready: the first steps of a model take longer.
@@ -34,7 +35,7 @@ class Steady:
 
     first: int
     end: int | None = None
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Flag, ...] = ()
 
 
 def steady_part(ahead: Ahead, steps: int | None = None, *, tail: bool = True) -> Steady:
@@ -54,17 +55,17 @@ def steady_part(ahead: Ahead, steps: int | None = None, *, tail: bool = True) ->
     if steps is None:
         return Steady(first=max(RAMP_STEPS, parallel))
     if _BATCHES_PER_SHUFFLED_BATCH * shuffled > steps:
-        doubt = (
-            f"buffered: a shuffle holds up to {min(shuffled, steps)} of an epoch's {steps} batches, which are made "
-            "before its first step: no part of the epoch is steady, and all rates are those of whole epochs"
+        text = (
+            f"a shuffle holds up to {min(shuffled, steps)} of an epoch's {steps} batches, which are made before "
+            "its first step: no part of the epoch is steady, and all rates are those of whole epochs"
         )
-        return Steady(first=0, end=steps, doubts=(doubt,))
+        return Steady(first=0, end=steps, doubts=(Flag(kind=FlagKind.BUFFERED, text=text),))
     if parallel > 1 and steps < 2 * parallel:
-        doubt = (
-            f"short: the loader makes up to {parallel} batches at the same time, and an epoch has {steps}: no part "
-            "of it is steady, and all rates are those of whole epochs"
+        text = (
+            f"the loader makes up to {parallel} batches at the same time, and an epoch has {steps}: no part of it is "
+            "steady, and all rates are those of whole epochs"
         )
-        return Steady(first=0, end=steps, doubts=(doubt,))
+        return Steady(first=0, end=steps, doubts=(Flag(kind=FlagKind.SHORT, text=text),))
     end = steps if tail else min(max(steps - ahead.buffered_batches, 2 * parallel), steps)
     return Steady(first=parallel + end % parallel, end=end)
 

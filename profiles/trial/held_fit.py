@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from unstall.profiles.data import Use, adapter
-from unstall.profiles.measure.ahead import ramp_of
 from unstall.profiles.measure.backends import device_here
 from unstall.profiles.measure.batches import FitData, is_fit_data, weighed
 from unstall.profiles.measure.windows import Windows
@@ -65,7 +64,7 @@ def measure_with(windows: Windows) -> Measure:
         ramp_steps = 1
         if id(data) in steps:
             inner = data.arguments["x"] if isinstance(data, FitData) else data
-            ramp_steps, _ = ramp_of(adapter(inner).ahead(inner), steps[id(data)][1])
+            ramp_steps = adapter(inner).steady(inner, steps[id(data)][1]).first
         if not is_fit_data(data):  # `fit` gets a generator of an epoch, which can be read once
             epochs = 1
         sample = windows.train(

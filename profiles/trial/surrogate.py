@@ -13,14 +13,16 @@ from typing import Any
 from unstall.profiles import clock
 from unstall.profiles.data import adapter
 from unstall.profiles.machine.others import Others
+from unstall.profiles.measure.ahead import Ahead
+from unstall.profiles.measure.epochs import sample_of
+from unstall.profiles.measure.loop import timed_loop
+from unstall.profiles.measure.steps import Steady, steady_part
 from unstall.profiles.remedies.data import Failed, InMemory
 from unstall.profiles.samples import Sample
 from unstall.profiles.unit import images_in
 
 # How long the surrogate's unit of computing is timed.
 _TIMED_NS = 50_000_000
-# Of batches in memory, so many first steps of an epoch are not steady.
-_RAMP_STEPS = 2
 
 
 def computing(step_s: float, compute: Callable[[int], object]) -> Callable[[], object]:
@@ -79,55 +81,33 @@ def measure_loop(
       Failed: if an epoch takes longer than `limit_s`, or has no batch.
     """
     canary_ns, others, cpu_ns = clock.canary_ns(), Others(), clock.cpu_ns()
-    steady_ns = steady_wait_ns = steady_images = all_images = 0
-    step_ns: list[int] = []
-    first_batch_ns: list[int] = []
     began_ns = clock.now_ns()
-    for _ in range(epochs):
-        epoch_began_ns = clock.now_ns()
-        steps: list[tuple[int, int, int, int]] = []
-        batches = iter(data)
-        while True:
-            asked_ns = clock.now_ns()
-            if asked_ns - epoch_began_ns > limit_s * 1e9:
-                raise Failed(f"an epoch takes longer than {limit_s:.0f} s")
-            batch = next(batches, None)
-            if batch is None:
-                break
-            came_ns = clock.now_ns()
-            step()
-            steps.append((asked_ns, came_ns, clock.now_ns(), images_in(batch) or 1))
-        del batches
-        if not steps:
-            raise Failed("the data give no batch")
-        first, last = _steady_of(data, len(steps))
-        steady = steps[first:last]
-        steady_ns += steady[-1][2] - steady[0][0]
-        steady_wait_ns += sum(came - asked for asked, came, _, _ in steady)
-        steady_images += sum(images for *_, images in steady)
-        all_images += sum(images for *_, images in steps)
-        step_ns += [done - asked for asked, _, done, _ in steady]
-        first_batch_ns.append(steps[0][1] - epoch_began_ns)
-    ended_ns = clock.now_ns()
-    return Sample(
+    timed = [
+        timed_loop(
+            lambda: iter(data),
+            images_in=lambda batch: images_in(batch) or 1,
+            limit_s=limit_s,
+            too_long=lambda _: Failed(f"an epoch takes longer than {limit_s:.0f} s"),
+            step=step,
+        )
+        for _ in range(epochs)
+    ]
+    took_ns = clock.now_ns() - began_ns
+    cpu_ns, others_ratio = clock.cpu_ns() - cpu_ns, others.ratio()
+    if not all(epoch.steps for epoch in timed):
+        raise Failed("the data give no batch")
+    return sample_of(
+        [epoch.record(_steady_of(data, len(epoch.steps)), number) for number, epoch in enumerate(timed)],
         window=window,
-        round=round_,
-        images=steady_images,
-        wall_ns=max(1, steady_ns),
-        wait_ns=steady_wait_ns,
-        step_ns=tuple(step_ns),
-        epochs=epochs,
-        epoch_images=all_images,
-        epoch_ns=ended_ns - began_ns,
-        first_batch_ns=tuple(first_batch_ns),
-        outer_ns=ended_ns - began_ns,
-        claimed_ns=None,
-        cpu_ns=clock.cpu_ns() - cpu_ns,
+        round_=round_,
+        epoch_ns=took_ns,
+        outer_ns=took_ns,
+        cpu_ns=cpu_ns,
         canary_ns=canary_ns,
-        others_ratio=others.ratio(),
+        others_ratio=others_ratio,
     )
 
 
-def _steady_of(data: Any, steps: int) -> tuple[int, int]:
-    """Returns the first of so many steps of an epoch that is steady, and the first after it that is not."""
-    return (min(_RAMP_STEPS, steps - 1), steps) if isinstance(data, InMemory) else adapter(data).steady(data, steps)
+def _steady_of(data: Any, steps: int) -> Steady:
+    """Returns which of so many steps of an epoch are steady."""
+    return steady_part(Ahead()) if isinstance(data, InMemory) else adapter(data).steady(data, steps)

@@ -17,7 +17,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from unstall.profiles.measure.ahead import ramp_of
 from unstall.profiles.measure.batches import FitData, batch_images
 from unstall.profiles.remedies.change import Offer
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
@@ -203,11 +202,6 @@ class TfData(Data):
             self._folder = Path(tempfile.mkdtemp(prefix="unstall-cache-"))
             atexit.register(_remove, self._folder, os.getpid())
         return tempfile.mkdtemp(dir=self._folder) + "/cache"
-
-
-def steady_of(dataset: Any, steps: int) -> tuple[int, int]:
-    """Returns the first of so many steps of an epoch that is steady, and the first behind it that is not."""
-    return ramp_of(ahead_of(dataset), steps)[0], steps
 
 
 def computing_on(threads: int) -> Callable[[int], object]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from unstall.profiles.data.torch import ready_batches
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
 from unstall.profiles.remedies.equality import compare
@@ -20,11 +21,9 @@ from unstall.profiles.remedies.torch.loader_plan import LoaderPlan, loader_from,
 from unstall.profiles.stages.places import place_of
 
 # Batches that are compared, and how many each worker has ready by PyTorch's default.
-_COMPARED_BATCHES, _DEFAULT_FACTOR = 4, 2
+_COMPARED_BATCHES = 4
 # Samples that are made with two seeds, to see whether they draw.
 _COMPARED_SAMPLES = 8
-# First steps of an epoch that are not steady.
-_RAMP_STEPS = 2
 # The side of the matrices whose product is a unit of the stand-in's computing: about half a millisecond.
 _SIDE = 256
 
@@ -106,7 +105,7 @@ class LoaderData(Data):
     def ahead(self, names: Sequence[str]) -> int:
         """Returns how many batches the workers hold ready with these remedies."""
         settings = self._plan(names, WHOLE).settings
-        return _ready(settings["num_workers"], settings["prefetch_factor"])
+        return ready_batches(settings["num_workers"], settings["prefetch_factor"])
 
     def most_gain(self, names: Sequence[str]) -> float:
         workers = int(self._plan(names, WHOLE).settings["num_workers"])
@@ -158,22 +157,6 @@ def computing_on(threads: int) -> Callable[[int], object]:
                 torch.mm(matrix, matrix)
 
     return compute
-
-
-def steady_of(loader: Any, steps: int) -> tuple[int, int]:
-    """Returns the first of so many steps of an epoch that is steady, and the first after it that is not."""
-    waves = max(1, int(loader.num_workers))
-    ramp_steps = max(_RAMP_STEPS, waves)
-    if steps < 2 * waves + _RAMP_STEPS:
-        return 0, steps
-    # While the last batches wait ready, nothing is loaded beside the steps.
-    last = max(steps - _ready(loader.num_workers, loader.prefetch_factor), ramp_steps + waves)
-    return min(ramp_steps + (last - ramp_steps) % waves, last - 1), last
-
-
-def _ready(workers: int, each: int | None) -> int:
-    """Returns how many batches the workers of a DataLoader hold ready; PyTorch's default is two for each."""
-    return workers * (_DEFAULT_FACTOR if each is None else each)
 
 
 def _as_numpy(batch: Any) -> Any:

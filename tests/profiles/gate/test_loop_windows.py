@@ -56,12 +56,19 @@ def test_steady_steps_and_whole_epochs_have_the_planted_rates(advance: Callable[
 def test_batches_of_workers_that_arrive_together_are_counted_in_whole_turns(advance: Callable[[float], None]) -> None:
     """Of 21 batches by four workers the first five are not steady: 4, and the 21st that fills no turn."""
     windows = LoopWindows(Planted(21, advance), 4, 10.0)
-    assert windows._ramp_steps == 5
+    assert windows._steady.first == 5
     assert windows.rates()["steady"] == pytest.approx(500.0)
 
 
-def test_an_epoch_of_one_batch_has_no_steady_step(advance: Callable[[float], None]) -> None:
-    assert LoopWindows(Planted(1, advance), 1, 10.0).rates() == pytest.approx({"steady": 5 / 0.15, "epoch": 5 / 0.15})
+def test_the_only_batch_of_an_epoch_stands_for_its_steady_steps(advance: Callable[[float], None]) -> None:
+    """As where `fit` reads: the step counts, and the end of the epoch is an edge."""
+    assert LoopWindows(Planted(1, advance), 1, 10.0).rates() == pytest.approx({"steady": 5 / 0.1, "epoch": 5 / 0.15})
+
+
+def test_all_steps_of_an_epoch_too_short_for_two_turns_of_its_workers_count(advance: Callable[[float], None]) -> None:
+    """As where `fit` reads: 7 batches by four workers take 160 ms, and the end of the epoch 50 ms."""
+    rates = LoopWindows(Planted(7, advance), 4, 10.0).rates()
+    assert rates == pytest.approx({"steady": 35 / 0.16, "epoch": 35 / 0.21})
 
 
 def test_an_epoch_that_takes_too_long_is_ended(advance: Callable[[float], None]) -> None:

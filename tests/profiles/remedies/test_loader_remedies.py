@@ -181,7 +181,9 @@ def test_batches_that_wait_ready_at_the_end_of_an_epoch_are_in_its_time_and_not_
     sample = measure_loop(lambda: None, loader_of(Numbers(96), num_workers=2), 1, "train", 0, 60.0)
     assert (sample.images, sample.epoch_images) == (18 * 4, 24 * 4)
     short = measure_loop(lambda: None, loader_of(Numbers(20), num_workers=2), 1, "train", 0, 60.0)
-    assert short.images == short.epoch_images == 20
+    assert (short.images, short.epoch_images) == (2 * 4, 20)  # a turn of both workers is left
+    shorter = measure_loop(lambda: None, loader_of(Numbers(12), num_workers=2), 1, "train", 0, 60.0)
+    assert shorter.images == shorter.epoch_images == 12  # no two turns: all steps count
 
 
 @planted
