@@ -225,6 +225,47 @@ def asked_for(name: str) -> list[Import]:
     return [one for one in imports_of(MODULES[name]) if not (is_adapter and (one.late or one.typing_only))]
 
 
+# Names by which code would tell which library reads some data, and the modules of these libraries.
+OF_LIBRARIES = {"DataLoader", "PyDataset", "element_spec", "grain"}
+LIBRARIES_OWN = re.compile(
+    r"profiles\.(data\..*|remedies\.(keras|tf|torch)\..*|stages\.(loader_stages|python_stages|tf_\w+))"
+)
+ANOTHER_MEANING = {
+    "profiles.gate.anchors": {"grain"},  # of a photo
+    "profiles.stages.places": {"grain"},  # a folder of a library, as that of NumPy
+}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if first(name) == "profiles"])
+def test_only_a_librarys_own_modules_ask_which_library_reads_data(name):
+    found = names_in(tree_of(MODULES[name])) & OF_LIBRARIES - ANOTHER_MEANING.get(name, set())
+    assert not found or LIBRARIES_OWN.fullmatch(name), found
+
+
+def names_in(tree: ast.Module) -> set[str]:
+    """Returns the names in code, as they stand there, in an import, or in a text such as that of `hasattr`."""
+    documented = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documented:
+            found.add(node.value)
+        found |= {
+            part
+            for alias in getattr(node, "names", ())
+            if isinstance(alias, ast.alias)
+            for part in alias.name.split(".")
+        }
+        found |= {text for key in ("id", "attr", "arg") if isinstance(text := getattr(node, key, None), str)}
+    return found
+
+
+@pytest.mark.parametrize(
+    "code", ["x.element_spec", "hasattr(x, 'element_spec')", "import grain.x", "from a import DataLoader", "f(grain=1)"]
+)
+def test_a_name_of_a_library_is_seen(code):
+    assert names_in(ast.parse(code)) & OF_LIBRARIES and not names_in(ast.parse("'element_spec'")) & OF_LIBRARIES
+
+
 def room(name: str) -> str:
     """Returns a module's folder, right below its package; or the module itself, if it lies in no such folder."""
     return ".".join(name.split(".")[:2])

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from unstall.profiles.data.tf_iterators import spec_of
 from unstall.profiles.measure.batches import batch_images
 from unstall.profiles.measure.sums import IteratorCount
 
@@ -62,7 +63,7 @@ def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:
     if batch_size is not None:
         return elements * batch_size
     image_bytes = 0
-    for spec in keras.tree.flatten(iterator.element_spec):
+    for spec in keras.tree.flatten(spec_of(iterator)):
         shape = getattr(spec, "shape", None)
         if shape is None or not shape.rank or None in shape[1:].as_list() or not spec.dtype.size:
             return None
@@ -72,8 +73,8 @@ def _images_of(iterator: Any, elements: int, size_bytes: int) -> int | None:
 
 
 def _static_batch(iterator: Any) -> int | None:
-    """Returns the batch size where the pipeline's `element_spec` fixes it, else None."""
+    """Returns the batch size where the pipeline fixes it, else None."""
     try:
-        return keras.tree.flatten(iterator.element_spec)[0].shape[0]
+        return keras.tree.flatten(spec_of(iterator))[0].shape[0]
     except (AttributeError, IndexError, ValueError, TypeError):
         return None

@@ -423,7 +423,7 @@ class Profiler:
                     model=model,
                     train_function=model.train_function,
                     arguments={"epochs": 1} | {name: given[name] for name in _FED if name in given},
-                    batch_spec=watch.element_spec,
+                    batch_spec=watch.batch_spec,
                     call=call,
                     epoch_batches=_epoch_batches(watch),
                     anew=anew,

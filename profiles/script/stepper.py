@@ -13,6 +13,7 @@ import keras
 
 from unstall.profiles import clock
 from unstall.profiles.data.numbers import reference_to
+from unstall.profiles.data.tf_iterators import Ready, spec_of, traced_as
 from unstall.profiles.measure.ahead import Ahead
 from unstall.profiles.measure.backends import BACKENDS, device_here, synchronise_torch
 from unstall.profiles.measure.batches import REPLAY_BYTES, unit_in
@@ -22,7 +23,7 @@ from unstall.profiles.measure.steps import Epoch, Step, steady_part
 from unstall.profiles.measure.sums import NOTHING_DRAWN
 from unstall.profiles.script.counting import images_in, iterator_count, size_bytes
 from unstall.profiles.script.keras_private import images_weighed, missing_to_count
-from unstall.profiles.script.watched import Ready, Watched, can_be_pulled, traced_as
+from unstall.profiles.script.watched import WatchedFunction, can_be_pulled
 from unstall.profiles.unit import Unit
 
 # The step of a new batch size is taken for one that traces, for so many sizes: beyond, every batch has its own size.
@@ -47,7 +48,7 @@ class Stepper:
 
     Attributes:
       kept: batches; the caller empties the list when it has used them.
-      element_spec: of the tf.data iterator of the batches.
+      batch_spec: of the tf.data iterator of the batches.
       unit: what the batches hold; None before the first.
       why_unknown: why the waiting, or everything, is unknown; None if known.
       traces: number of steps that traced or compiled, by the cause.
@@ -63,7 +64,7 @@ class Stepper:
         on_steps: Callable[[int], None] | None = None,
     ) -> None:
         self.kept: list[Any] = []
-        self.element_spec: Any = None
+        self.batch_spec: Any = None
         self.unit: Unit | None = None
         self.why_unknown: str | None = None
         self.traces: dict[str, int] = {}
@@ -72,7 +73,7 @@ class Stepper:
         self._steady = steady_part(Ahead(parallel_batches=workers))
         self._keep_batches = keep_batches
         self._on_steps = on_steps
-        self._watched: Callable[[], Watched | None] = _nothing
+        self._watched: Callable[[], WatchedFunction | None] = _nothing
         self._epoch: Epoch | None = None
         self._expected_steps: int | None = None
         # The iterator that tf.data has counted for, which may serve several epochs; what was drawn from it before this
@@ -135,7 +136,7 @@ class Stepper:
     def replace_function(self) -> None:
         """Takes the place of the model's function, until `end_steps` or an error."""
         if self._epoch is not None:
-            watched = Watched(self, self._model, self._name)
+            watched = WatchedFunction(self, self._model, self._name)
             setattr(self._model, self._name, watched)
             self._watched = weakref.ref(watched)
 
@@ -179,7 +180,7 @@ class Stepper:
         if self._epoch is not None:
             self._epoch.leave_out(before_ns, done_ns)
 
-    def step(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:
+    def step(self, watched: WatchedFunction, arguments: tuple[Any, ...]) -> Any:
         """Runs the original function once and times it."""
         self.end_if_due()
         epoch, original = self._epoch, watched.original
@@ -226,12 +227,12 @@ class Stepper:
         if isinstance(iterator, Ready):  # an outer watch has drawn the batch already
             before_ns -= iterator.wait_ns
         images = images_in(batch, self._model)
-        self._keep(batch, images, iterator.element_spec)
+        self._keep(batch, images, spec_of(iterator))
         is_new = self._is_new_size(images)
-        if self._model.run_eagerly or isinstance(original, Watched):
-            result, traced = original(Ready(batch, entered_ns, fetched_ns - before_ns, iterator.element_spec)), is_new
+        if self._model.run_eagerly or isinstance(original, WatchedFunction):
+            result, traced = original(Ready(batch, entered_ns, fetched_ns - before_ns, spec_of(iterator))), is_new
         else:
-            function = traced_as(original, iterator.element_spec)
+            function = traced_as(original, spec_of(iterator))
             traces = function.experimental_get_tracing_count()
             result = function(batch)
             # XLA compiles for each size of a batch, in one trace for all sizes.
@@ -384,7 +385,7 @@ class Stepper:
             )
         )
         if first:
-            self.unit = unit_in(iterator.element_spec)
+            self.unit = unit_in(spec_of(iterator))
             self._read(epoch, iterator)
         return result
 
@@ -416,8 +417,8 @@ class Stepper:
             self.traces[cause] = self.traces.get(cause, 0) + 1
         self._sizes.add(images)
 
-    def _keep(self, batch: Any, images: int | None, element_spec: Any) -> None:
-        self.element_spec = element_spec
+    def _keep(self, batch: Any, images: int | None, batch_spec: Any) -> None:
+        self.batch_spec = batch_spec
         self.unit = self.unit or unit_in(batch)
         if len(self.kept) >= self._keep_batches or images is None:
             return

@@ -55,9 +55,9 @@ class Watch:
         return self._training.kept
 
     @property
-    def element_spec(self) -> Any:
+    def batch_spec(self) -> Any:
         """Of the tf.data iterator of the batches."""
-        return self._training.element_spec
+        return self._training.batch_spec
 
     @property
     def unit(self) -> Unit | None:

@@ -5,37 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-
-class Ready:
-    """An iterator over one fetched batch, which a watch passes to a train function that may be a watch as well.
-
-    Attributes:
-      entered_ns: when the outermost watch was called.
-      wait_ns: how long the outermost watch waited for the batch.
-    """
-
-    def __init__(self, batch: Any, entered_ns: int, wait_ns: int, element_spec: Any) -> None:
-        self.entered_ns = entered_ns
-        self.wait_ns = wait_ns
-        self.element_spec = element_spec
-        self._batches = [batch]
-
-    def __iter__(self) -> Ready:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._batches:
-            raise StopIteration
-        return self._batches.pop()
+from unstall.profiles.data.tf_iterators import Ready
 
 
 class Steps(Protocol):
     """What runs and times the calls of a watched function."""
 
-    def step(self, watched: Watched, arguments: tuple[Any, ...]) -> Any: ...
+    def step(self, watched: WatchedFunction, arguments: tuple[Any, ...]) -> Any: ...
 
 
-class Watched:
+class WatchedFunction:
     """Takes the place of a model's train or test function until `stop` is called, or until another `fit` begins.
 
     Only the model holds a reference to this object, so that it is freed with the model.
@@ -60,7 +39,7 @@ class Watched:
     @property
     def innermost(self) -> Any:
         """The model's own function."""
-        return self.original.innermost if isinstance(self.original, Watched) else self.original
+        return self.original.innermost if isinstance(self.original, WatchedFunction) else self.original
 
     def __call__(self, *arguments: Any) -> Any:
         if self._steps is not None and getattr(self._model, "history", None) is not self._history:
@@ -79,27 +58,10 @@ class Watched:
         """Restores the model's own function. An outer watch that is still active stays in its place."""
         self._steps = None
         function = getattr(self._model, self._name)
-        while isinstance(function, Watched) and not function.active:
+        while isinstance(function, WatchedFunction) and not function.active:
             function = function.original
         if function is not getattr(self._model, self._name):
             setattr(self._model, self._name, function)
-
-
-def traced_as(original: Callable[..., Any], element_spec: Any) -> Any:
-    """Returns a train or test function of one batch, traced for the iterator's `element_spec` as `fit` would trace it.
-
-    Traced for the shapes of one batch, it would sum in another order, and be traced again for a short last batch. The
-    function is kept in an attribute of the original, so that it is traced once.
-    """
-    import tensorflow as tf
-
-    traced = vars(original).setdefault("_unstall_traced", [])
-    for spec, function in traced:
-        if spec == element_spec:
-            return function
-    function = tf.function(lambda batch: original(iter((batch,))), input_signature=[element_spec], autograph=False)
-    traced.append((element_spec, function))
-    return function
 
 
 def can_be_pulled(model: Any, original: Callable[..., Any], iterator: Any) -> bool:
@@ -109,7 +71,7 @@ def can_be_pulled(model: Any, original: Callable[..., Any], iterator: Any) -> bo
     """
     import tensorflow as tf
 
-    if isinstance(original, Watched):
+    if isinstance(original, WatchedFunction):
         original = original.innermost
     if not (getattr(original, "__module__", None) or "").startswith("keras."):
         return False

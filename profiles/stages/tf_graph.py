@@ -533,8 +533,12 @@ def _again(
             return inputs[0].map(dataset._map_func, **options)
         if name.endswith("BatchDataset"):
             return inputs[0].batch(dataset._batch_size, drop_remainder=dataset._drop_remainder, **options)
-        options["cycle_length"] = inputs_at_once(dataset)
-        return inputs[0].interleave(dataset._map_func, block_length=dataset._block_length, **options)
+        cycle_length = inputs_at_once(dataset)
+        if calls is not None and calls > 0:
+            options["num_parallel_calls"] = min(calls, cycle_length)
+        return inputs[0].interleave(
+            dataset._map_func, cycle_length=cycle_length, block_length=dataset._block_length, **options
+        )
     return _as_written(node, inputs, new, same, buffer_size, seed)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 
 from unstall.profiles import clock
+from unstall.profiles.data.tf_iterators import traced_as
 from unstall.profiles.measure.backends import BACKENDS, device_here
 from unstall.profiles.measure.schedule import READY_WINDOW_S
 from unstall.profiles.measure.windows import Windows
@@ -26,7 +27,6 @@ from unstall.profiles.samples import Sample
 from unstall.profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
 from unstall.profiles.script.results import LEAST_STEADY_STEPS, Ceilings, is_quiet
 from unstall.profiles.script.watch import Watch
-from unstall.profiles.script.watched import traced_as
 from unstall.profiles.stages.tf_graph import CutError, every_node, is_stateful
 from unstall.profiles.statistics import median
 from unstall.profiles.text import error_text
@@ -77,7 +77,7 @@ def measure_ceilings(model: Any, watch: Watch, *, first_round: int) -> Ceilings:
         check_own(model, watch.why_unknown)
         if not watch.kept:
             raise NotPossible("none of its batches could be kept")
-        step, on_batch, used = own_step(model, watch.element_spec)
+        step, on_batch, used = own_step(model, watch.batch_spec)
         # Keras warns of the data that the windows pass to `fit`.
         with put_back(model, used), warnings.catch_warnings(action="ignore"):
             step_s = _step_s(watch)
@@ -177,7 +177,7 @@ def check_own(model: Any, why_unknown: str | None = None) -> None:
 
 
 def own_step(
-    model: Any, element_spec: Any, *, ended: bool = False
+    model: Any, batch_spec: Any, *, ended: bool = False
 ) -> tuple[Callable[..., Any], Callable[[Any], Any] | None, Sequence[Any]]:
     """Returns the model's train function as `fit` has traced it, the same for a batch, and the variables that it uses.
 
@@ -185,7 +185,7 @@ def own_step(
 
     Args:
       model: whose `fit` was watched; `check_own` has accepted it.
-      element_spec: of the iterator of that `fit`.
+      batch_spec: of the iterator of that `fit`.
       ended: whether the script has ended, so that its step may draw from TensorFlow's own random numbers.
     Raises:
       NotPossible: if running the train function could have effects that cannot be undone.
@@ -197,7 +197,7 @@ def own_step(
         return original, None, ()
     if model.distribute_strategy.num_replicas_in_sync > 1:
         raise NotPossible("it is spread over several devices by a distribution strategy")
-    traced = traced_as(original, element_spec)
+    traced = traced_as(original, batch_spec)
     concrete = traced.get_concrete_function()
     lasting = _lasting(concrete.graph.as_graph_def())
     if ended:

@@ -45,7 +45,7 @@ def opened_loop(seen: SeenLoop, needs: Sequence[Need]) -> Iterator[tuple[Data, M
     steady = [epoch for epoch in record.epochs if epoch.steady_steps and epoch.steady_wait_ns is not None]
     if not steady:
         raise Failed("the loop made too few steps to tell how long one takes")
-    step_s = median([(epoch.steady_ns - (epoch.steady_wait_ns or 0)) / epoch.steady_steps for epoch in steady]) / 1e9
+    step_s = median([epoch.step_s for epoch in steady])
     on_gpu = record.device.kind == "gpu"
     use = Use(
         images_per_batch=record.batch_size,

@@ -258,7 +258,9 @@ def test_an_epoch_without_a_steady_part_is_said_to_have_none(batches: int) -> No
     steady = steady_part(Ahead(parallel_batches=16), batches)
     (doubt,) = steady.doubts
     assert (steady.first, steady.end) == (0, batches)
-    assert doubt.startswith(f"short: the loader makes up to 16 batches at the same time, and an epoch has {batches}:")
+    assert str(doubt).startswith(
+        f"short: the loader makes up to 16 batches at the same time, and an epoch has {batches}:"
+    )
 
 
 @pytest.mark.parametrize(("shuffled", "held"), [(5, 5), (12, 12), (1000, 24)])
@@ -266,7 +268,7 @@ def test_a_shuffle_that_holds_much_of_an_epoch_leaves_no_steady_part(shuffled: i
     steady = steady_part(Ahead(shuffled_batches=shuffled), 24)
     (doubt,) = steady.doubts
     assert (steady.first, steady.end) == (0, 24)
-    assert doubt.startswith(f"buffered: a shuffle holds up to {held} of an epoch's 24 batches, ")
+    assert str(doubt).startswith(f"buffered: a shuffle holds up to {held} of an epoch's 24 batches, ")
     assert steady_part(Ahead(shuffled_batches=4), 24) == Steady(first=1, end=24)
 
 

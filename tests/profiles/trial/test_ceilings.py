@@ -257,7 +257,7 @@ def test_once_the_script_has_ended_a_step_may_draw_and_do_nothing_else(layer, re
     model.compile("sgd", "mse")
     watch = watched_fit(model, epochs=1)
     with pytest.raises(NotPossible) if refused else nullcontext():
-        own_step(model, watch.element_spec, ended=True)
+        own_step(model, watch.batch_spec, ended=True)
 
 
 def test_a_step_that_only_reads_is_run():
