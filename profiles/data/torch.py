@@ -34,7 +34,22 @@ class DataLoaders(Adapter):
     reads_again = True
     traces = False
     computed_by = ("torch", "jax")
-    argument_positions: ClassVar = {("DataLoader", "num_workers"): 5, ("DataLoader", "pin_memory"): 7}
+    argument_positions: ClassVar = {
+        ("DataLoader", name): at
+        for at, name in enumerate(
+            (
+                "dataset",
+                "batch_size",
+                "shuffle",
+                "sampler",
+                "batch_sampler",
+                "num_workers",
+                "collate_fn",
+                "pin_memory",
+                "drop_last",
+            )
+        )
+    }
 
     def owns(self, data: Any) -> bool:
         module = sys.modules.get("torch.utils.data")

@@ -21,7 +21,7 @@ from unstall.profiles.stages.places import Place
 # Calls that are put behind one call stand in this order.
 _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
 # What the text of an edit may name, and the statement that imports it.
-_IMPORTS = {"tf": "import tensorflow as tf", "gc": "import gc", "os": "import os"}
+_IMPORTS = {"tf": "import tensorflow as tf", "gc": "import gc", "os": "import os", "torch": "import torch"}
 # Arguments of `fit` that are data, or say how arrays are cut into batches.
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
 # Attributes of what a library's call returns that what stands behind the call has not.
@@ -49,9 +49,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
     edits = _without_rivals(edits)
     for edit in edits:
         call, statement = _find(tree, edit.place)
-        if edit.kind == "argument":
-            changes.append(_argument(text, call, edit.text))
-        elif edit.kind == "behind":
+        if edit.kind == "behind":
             behind.setdefault(edit.place, []).append(edit.text)
         elif edit.kind == "option":
             behind.setdefault(edit.place, []).append(f".with_options({_options_name(tree)})")
@@ -62,6 +60,9 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
         elif edit.kind == "before":
             first, _ = text.span(statement)
             before.setdefault(first, []).append(f"{edit.text}\n{' ' * statement.col_offset}")
+    for place in dict.fromkeys(edit.place for edit in edits if edit.kind == "argument"):
+        given = [edit.text for edit in edits if edit.kind == "argument" and edit.place == place]
+        changes += _arguments(text, _find(tree, place)[0], given)
     changes += [(first, first, "".join(lines)) for first, lines in before.items()]
     changes += _options(tree, text, [edit for edit in edits if edit.kind == "option"])
     for place, calls in behind.items():
@@ -176,12 +177,12 @@ def gives_elements_only(place: Place) -> bool:
 
 
 def passes(place: Place, argument: str) -> bool:
-    """Whether a call in the user's code passes an argument by its name."""
+    """Whether a call in the user's code passes an argument, by its name or by its position."""
     try:
         call, _ = _find(_parsed(source_of(Path(place.file))), place)
     except (OSError, SyntaxError, ValueError, TooInvolved):
         return False
-    return any(keyword.arg == argument for keyword in call.keywords)
+    return _given(call, argument) is not None
 
 
 def _lines(source: str) -> list[str]:
@@ -298,32 +299,55 @@ def _holds(statement: ast.stmt, place: Place) -> bool:
     return statement.lineno <= place.end_line <= statement.end_lineno
 
 
-def _argument(text: _Text, call: ast.Call, argument: str) -> tuple[int, int, str]:
-    """Returns the change that gives a call an argument, such as "num_workers=4", or another value of it."""
-    name, _, value = argument.partition("=")
+def _arguments(text: _Text, call: ast.Call, arguments: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yields the changes that give a call arguments, such as "num_workers=4", or other values of them.
+
+    "{dataset}" in an argument stands for the code of that argument of the call.
+    """
     if any(keyword.arg is None for keyword in call.keywords):
         raise TooInvolved(f"line {call.lineno} has ** in its arguments")
     if any(isinstance(given, ast.Starred) for given in call.args):
         raise TooInvolved(f"line {call.lineno} has * in its arguments")
-    given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    positions = (one.argument_positions.get((called, name)) for one in ADAPTERS)
-    position = next((at for at in positions if at is not None), len(call.args))
-    if given is None and position < len(call.args):
-        given = call.args[position]
-    if given is not None:
-        return (*text.span(given), value)
+    further = []
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        value = re.sub(r"\{(\w+)\}", lambda found: _code_of(text, call, found[1]), value)
+        given = _given(call, name)
+        if given is None:
+            further.append(f"{name}={value}")
+        else:
+            yield (*text.span(given), value)
+    if not further:
+        return
+    added = ", ".join(further)
     close = text.span(call)[1] - 1
     ends = [text.span(part)[1] for part in (*call.args, *(keyword.value for keyword in call.keywords))]
     last = max(ends, default=text.bytes.index(b"(", text.span(call.func)[1]) + 1)
     if last > close:
         raise TooInvolved(f"line {call.lineno} has a generator as its argument")
-    # Behind the last argument only blanks, a comma, closing brackets and comments can stand.
+    # After the last argument only blanks, a comma, closing brackets and comments can stand.
     rest = re.sub(rb"#[^\n]*", lambda comment: b" " * len(comment[0]), text.bytes[last:close]).rstrip()
     at = last + len(rest)
     if rest.endswith(b","):
-        return at, at, f" {argument},"
-    return at, at, f", {argument}" if ends else argument
+        yield at, at, f" {added},"
+    else:
+        yield at, at, f", {added}" if ends else added
+
+
+def _code_of(text: _Text, call: ast.Call, name: str) -> str:
+    given = _given(call, name)
+    if given is None:
+        raise TooInvolved(f"line {call.lineno} does not say what `{name}` is")
+    return text.of(given)
+
+
+def _given(call: ast.Call, name: str) -> ast.expr | None:
+    """Returns the argument of a name that a call has, by its name or by its position."""
+    by_name = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    positions = (one.argument_positions.get((called, name)) for one in ADAPTERS)
+    position = next((at for at in positions if at is not None), len(call.args))
+    return call.args[position] if by_name is None and position < len(call.args) else by_name
 
 
 def _removal(text: _Text, call: ast.Call, statement: ast.stmt) -> tuple[int, int, str]:

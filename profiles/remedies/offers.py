@@ -38,6 +38,7 @@ class Offers(Generic[PlanT]):
         return frozenset().union(*(offer.conflicts for offer in chosen)).isdisjoint(names)
 
     def change(self, plan: PlanT, names: Sequence[str]) -> None:
-        """Makes the changes of these remedies in a plan, one after the other."""
-        for name in names:
-            self._by_name[name].build(plan)
+        """Makes the changes of these remedies in a plan, in the order in which they are offered."""
+        for name, offer in self._by_name.items():
+            if name in names:
+                offer.build(plan)

@@ -32,9 +32,9 @@ class Edit:
       kind: "argument" gives the call an argument; "behind" puts a further call behind it; "option" sets an option of
         tf.data behind it; "before" puts a statement before the statement that the call is in; "remove" leaves the
         method's call out; "swap" exchanges two calls of methods; "feed" gives a call of `fit` other data.
-      text: "num_parallel_calls=2", ".prefetch(2)", "autotune.enabled = False", "loader.workers = 2"; to feed,
-        "{data}.repeat()", where the braces stand for what `fit` was given, "{batch_size}" for the code of that
-        argument; "" to remove and to swap.
+      text: "num_parallel_calls=2", where "{dataset}" stands for the code of that argument of the call; ".prefetch(2)",
+        "autotune.enabled = False", "loader.workers = 2"; to feed, "{data}.repeat()", where the braces stand for what
+        `fit` was given, "{batch_size}" for the code of that argument; "" to remove and to swap.
       other: the call to swap with; None otherwise.
     """
 

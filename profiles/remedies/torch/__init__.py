@@ -4,8 +4,9 @@ from unstall.profiles.remedies.torch.loader_workers import LoaderWorkers
 from unstall.profiles.remedies.torch.more_ready import MoreReady
 from unstall.profiles.remedies.torch.persistent import Persistent
 from unstall.profiles.remedies.torch.pin import Pin
+from unstall.profiles.remedies.torch.whole_batches import WholeBatches
 
 # In the order in which they are offered.
-REMEDIES = (LoaderWorkers(), Persistent(), MoreReady(), Pin())
+REMEDIES = (WholeBatches(), LoaderWorkers(), Persistent(), MoreReady(), Pin())
 
 __all__ = ["REMEDIES"]

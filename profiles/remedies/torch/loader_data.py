@@ -14,13 +14,14 @@ from torch.utils.data import IterableDataset
 from unstall.profiles.data.torch import ready_batches
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
+from unstall.profiles.remedies.edits import passes
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.remedy import Need
 from unstall.profiles.remedies.torch.loader_plan import LoaderPlan, loader_from, plan_of
 from unstall.profiles.stages.places import place_of
 
-# Batches that are compared, and how many each worker has ready by PyTorch's default.
+# Batches that are compared.
 _COMPARED_BATCHES = 4
 # Samples that are made with two seeds, to see whether they draw.
 _COMPARED_SAMPLES = 8
@@ -63,7 +64,9 @@ class LoaderData(Data):
         super().__init__()
         self.loader, self.needs, self.pins, self.anew = loader, frozenset(needs), pins, anew
         self.calls = max(1, calls)
-        self.place = place_of(loader)
+        place = place_of(loader)
+        # A loader that a library makes has no call of its own in the script's code.
+        self.place = place if place is not None and not place.called else None
         try:
             self._number = len(loader)
         except TypeError as error:
@@ -79,6 +82,19 @@ class LoaderData(Data):
     def is_iterable(self) -> bool:
         """Whether the data set gives its samples one after the other, and takes no indices."""
         return isinstance(self.loader.dataset, IterableDataset)
+
+    @property
+    def takes_indices(self) -> bool:
+        """Whether PyTorch asks the data set for one sample at a time, by its index, and collates them to batches."""
+        return not self.is_iterable and self.loader.batch_sampler is not None and self._number > 0
+
+    def passes(self, argument: str) -> bool:
+        """Whether the script's call of `DataLoader` passes an argument."""
+        return self.place is not None and passes(self.place, argument)
+
+    def states_put_back(self) -> contextlib.AbstractContextManager[None]:
+        """Puts back the random states of PyTorch on the CPU and of the loader when the block ends."""
+        return _states_put_back(self.loader)
 
     @cached_property
     def draws(self) -> bool:

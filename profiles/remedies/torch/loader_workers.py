@@ -1,4 +1,4 @@
-"""Batches made by more workers, or by fewer where there are more workers than cores."""
+"""Batches made by more workers, by fewer where there are more workers than cores, or by none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 
 class LoaderWorkers(Change["LoaderData", "LoaderPlan"]):
-    """As many workers as there are cores, or twice as many; they stay between epochs unless the loader is recreated."""
+    """As many workers as there are cores, or twice as many; they stay between epochs unless the loader is recreated.
 
-    names = ("workers", "more-workers", "fewer-workers")
+    Without workers nothing is sent between processes, which takes longer than making a batch of data in memory.
+    """
+
+    names = ("workers", "more-workers", "fewer-workers", "no-workers")
     serves = ("waiting", "edges")
 
     def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan] | Untried]:
@@ -33,6 +36,21 @@ class LoaderWorkers(Change["LoaderData", "LoaderPlan"]):
         if workers > data.calls:
             text = f"batches made by {data.calls} workers, as many as there are cores"
             yield self._offer(data, "fewer-workers", data.calls, text)
+        if workers and not data.is_iterable:
+            yield self._without(data)
+
+    def _without(self, data: LoaderData) -> Offer[LoaderPlan]:
+        settings = {"persistent_workers": False, "prefetch_factor": None}
+        return with_arguments(
+            data,
+            "no-workers",
+            # PyTorch refuses both settings without workers.
+            {"num_workers": 0} | {name: value for name, value in settings.items() if data.passes(name)},
+            "batches made in the process that trains",
+            effect="other draws" if data.draws else "identical",
+            # Those two remedies set what belongs to workers.
+            conflicts={*self.names, "persistent", "more-ready"} - {"no-workers"},
+        )
 
     def _offer(self, data: LoaderData, name: str, count: int, text: str) -> Offer[LoaderPlan]:
         stays, how = ({}, "") if data.anew else ({"persistent_workers": True}, ", which stay between epochs")

@@ -443,3 +443,27 @@ def test_a_file_has_its_place_in_a_diff_and_none_outside_of_the_folder(tmp_path,
     monkeypatch.chdir(tmp_path / "scripts")
     with pytest.raises(TooInvolved, match="train.py lies outside of this folder"):
         name_from_here(tmp_path / "train.py")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("f()", "f(a=1, b=2)"),
+        ("f(x)", "f(x, a=1, b=2)"),
+        ("f(x,)", "f(x, a=1, b=2,)"),
+        ("f(a=3)", "f(a=1, b=2)"),
+    ],
+)
+def test_two_arguments_of_one_call_are_written_with_a_comma(call: str, expected: str) -> None:
+    place = Place(file="train.py", line=1, end_line=1, end_column=len(call))
+    edits = [Edit(place=place, kind="argument", text=text) for text in ("a=1", "b=2")]
+    assert edited(f"{call}\n", edits) == f"{expected}\n"
+
+
+def test_an_argument_names_others_of_the_call() -> None:
+    call = "DataLoader(rows[1:], 8)"
+    place = Place(file="train.py", line=1, end_line=1, end_column=len(call))
+    edit = Edit(place=place, kind="argument", text="sampler=Batched({dataset}, {batch_size})")
+    assert edited(call, [edit]) == "DataLoader(rows[1:], 8, sampler=Batched(rows[1:], 8))"
+    with pytest.raises(TooInvolved, match="line 1 does not say what `generator` is"):
+        edited(call, [replace(edit, text="sampler=Batched({generator})")])

@@ -288,3 +288,12 @@ def test_conflicts_name_remedies_that_there_are():
     pairs = [(one, other) for one in offered for other in offered if one != other]
     apart = {frozenset(pair) for pair in pairs if not data.fits(pair)}
     assert apart == {frozenset({"fewer-workers", other}) for other in ("workers", "more-workers")}
+
+
+def test_without_workers_nothing_that_belongs_to_them_is_left(torch):
+    data = data_of(loader_of(num_workers=3, persistent_workers=True, prefetch_factor=5))
+    assert "no-workers" in names(data) and "no-workers" not in names(data_of(loader_of()))
+    built = data.built(("no-workers",), 3)
+    assert (built.num_workers, built.persistent_workers, built.prefetch_factor) == (0, False, None)
+    assert data.ahead(("no-workers",)) == 0
+    assert not data.fits(("no-workers", "workers")) and not data.fits(("more-ready", "no-workers"))
