@@ -109,7 +109,7 @@ class DataLoaders(Adapter):
             data,
             changes=REMEDIES,
             needs=needs,
-            calls=(room or room_here()).calls,
+            room=room or room_here(),
             images_per_batch=use.images_per_batch,
             pins=use.on_gpu,
             anew=use.anew,

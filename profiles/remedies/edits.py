@@ -60,6 +60,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
         elif edit.kind == "before":
             first, _ = text.span(statement)
             before.setdefault(first, []).append(f"{edit.text}\n{' ' * statement.col_offset}")
+    changes += [_definition(tree, text, edit) for edit in edits if edit.kind == "define"]
     for place in dict.fromkeys(edit.place for edit in edits if edit.kind == "argument"):
         given = [edit.text for edit in edits if edit.kind == "argument" and edit.place == place]
         changes += _arguments(text, _find(tree, place)[0], given)
@@ -176,13 +177,14 @@ def gives_elements_only(place: Place) -> bool:
     return not any(isinstance(node, ast.Attribute) and node.attr in _OF_RESULTS for node in ast.walk(tree))
 
 
-def passes(place: Place, argument: str) -> bool:
-    """Whether a call in the user's code passes an argument, by its name or by its position."""
+def passes(place: Place, argument: str, *, variable: bool = False) -> bool:
+    """Whether a call in the user's code passes an argument, by its name or by its position; a variable if asked."""
     try:
         call, _ = _find(_parsed(source_of(Path(place.file))), place)
     except (OSError, SyntaxError, ValueError, TooInvolved):
         return False
-    return _given(call, argument) is not None
+    given = _given(call, argument)
+    return isinstance(given, ast.Name) if variable else given is not None
 
 
 def _lines(source: str) -> list[str]:
@@ -297,6 +299,18 @@ def _find(tree: ast.Module, place: Place) -> tuple[ast.Call, ast.stmt]:
 def _holds(statement: ast.stmt, place: Place) -> bool:
     assert statement.end_lineno is not None
     return statement.lineno <= place.end_line <= statement.end_lineno
+
+
+def _definition(tree: ast.Module, text: _Text, edit: Edit) -> tuple[int, int, str]:
+    """Returns the change that defines a class or function of the module, in front of all that a call is in."""
+    name = next(node.name for node in ast.parse(edit.text).body if isinstance(node, (ast.ClassDef, ast.FunctionDef)))
+    taken = [node.name for node in ast.walk(tree) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    if name in taken:
+        raise TooInvolved(f"the file has a `{name}` of its own")
+    around = next(node for node in tree.body if _holds(node, edit.place))
+    first = min([around.lineno, *(one.lineno for one in getattr(around, "decorator_list", ()))])
+    at = text.at(first, 0)
+    return at, at, f"{edit.text}\n\n\n"
 
 
 def _arguments(text: _Text, call: ast.Call, arguments: Sequence[str]) -> Iterator[tuple[int, int, str]]:

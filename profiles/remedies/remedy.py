@@ -30,8 +30,9 @@ class Edit:
     Attributes:
       place: the call to edit.
       kind: "argument" gives the call an argument; "behind" puts a further call behind it; "option" sets an option of
-        tf.data behind it; "before" puts a statement before the statement that the call is in; "remove" leaves the
-        method's call out; "swap" exchanges two calls of methods; "feed" gives a call of `fit` other data.
+        tf.data behind it; "before" puts a statement before the statement that the call is in; "define" puts a class or
+        function before all that the call is in; "remove" leaves the method's call out; "swap" exchanges two calls of
+        methods; "feed" gives a call of `fit` other data.
       text: "num_parallel_calls=2", where "{dataset}" stands for the code of that argument of the call; ".prefetch(2)",
         "autotune.enabled = False", "loader.workers = 2"; to feed, "{data}.repeat()", where the braces stand for what
         `fit` was given, "{batch_size}" for the code of that argument; "" to remove and to swap.
@@ -39,7 +40,7 @@ class Edit:
     """
 
     place: Place
-    kind: Literal["argument", "behind", "option", "before", "remove", "swap", "feed"]
+    kind: Literal["argument", "behind", "option", "before", "define", "remove", "swap", "feed"]
     text: str = ""
     other: Place | None = None
 

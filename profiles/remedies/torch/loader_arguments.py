@@ -36,7 +36,8 @@ def with_arguments(
         text=text,
         code=f"DataLoader(..., {', '.join(written)})",
         effect=effect,
-        ends_edges=bool(arguments.get("persistent_workers")),
+        # No workers start again where they stay, or where there are none.
+        ends_edges=bool(arguments.get("persistent_workers")) or arguments.get("num_workers") == 0,
         place=None if place is None else str(place),
         edits=() if place is None else tuple(Edit(place=place, kind="argument", text=one) for one in written),
     )

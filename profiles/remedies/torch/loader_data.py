@@ -18,6 +18,7 @@ from unstall.profiles.remedies.edits import passes
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.remedy import Need
+from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.torch.loader_plan import LoaderPlan, loader_from, plan_of
 from unstall.profiles.stages.places import place_of
 
@@ -36,14 +37,15 @@ class LoaderData(Data):
       loader: of the script.
       changes: that may be offered, such as `REMEDIES`.
       needs: what it loses, the most first, which calls for remedies.
-      calls: how many workers the cores can take.
+      room: what the remedies may take; a worker for each call at once.
       images_per_batch: of a full batch; None where that is not known.
       pins: whether the loop trains on a GPU, so that pinned memory may help.
       anew: whether the script recreates the loader for each epoch, so that no workers can stay.
 
     Attributes:
       loader, needs, pins, anew: as given.
-      calls: as given, at least 1.
+      room: as given.
+      calls: how many workers the cores can take, at least 1.
       place: where the script made the loader; None where that is not known.
 
     Raises:
@@ -56,14 +58,14 @@ class LoaderData(Data):
         *,
         changes: Sequence[Change[LoaderData, LoaderPlan]],
         needs: Collection[Need],
-        calls: int,
+        room: Room,
         images_per_batch: int | None,
         pins: bool = False,
         anew: bool = False,
     ) -> None:
         super().__init__()
         self.loader, self.needs, self.pins, self.anew = loader, frozenset(needs), pins, anew
-        self.calls = max(1, calls)
+        self.room, self.calls = room, max(1, room.calls)
         place = place_of(loader)
         # A loader that a library makes has no call of its own in the script's code.
         self.place = place if place is not None and not place.called else None
@@ -91,6 +93,10 @@ class LoaderData(Data):
     def passes(self, argument: str) -> bool:
         """Whether the script's call of `DataLoader` passes an argument."""
         return self.place is not None and passes(self.place, argument)
+
+    def passes_variable(self, argument: str) -> bool:
+        """Whether the script's call of `DataLoader` passes a variable as an argument."""
+        return self.place is not None and passes(self.place, argument, variable=True)
 
     def states_put_back(self) -> contextlib.AbstractContextManager[None]:
         """Puts back the random states of PyTorch on the CPU and of the loader when the block ends."""

@@ -42,6 +42,7 @@ class LoaderPlan:
       settings: the other arguments, such as `num_workers` and `collate_fn`.
       batches: of an epoch; infinite for whole epochs, whose length may change where that of the sampler does. An
         IterableDataset is not cut.
+      repeats: whether all epochs of so many batches have the samples of the first, as whole epochs have all samples.
     """
 
     dataset: Any
@@ -51,6 +52,7 @@ class LoaderPlan:
     drop_last: bool
     settings: dict[str, Any]
     batches: float
+    repeats: bool = False
 
 
 def plan_of(loader: Any, batches: float) -> LoaderPlan:
@@ -76,24 +78,29 @@ def loader_from(plan: LoaderPlan) -> Any:
     if isinstance(plan.dataset, IterableDataset):
         return DataLoader(plan.dataset, batch_size=plan.batch_size, drop_last=plan.drop_last, **settings)
     if plan.batch_sampler is None:
-        return DataLoader(plan.dataset, batch_size=None, sampler=_first(plan.sampler, plan.batches), **settings)
-    return DataLoader(plan.dataset, batch_sampler=_first(plan.batch_sampler, plan.batches), **settings)
+        return DataLoader(plan.dataset, batch_size=None, sampler=_first(plan.sampler, plan), **settings)
+    return DataLoader(plan.dataset, batch_sampler=_first(plan.batch_sampler, plan), **settings)
 
 
-def _first(sampler: Any, batches: float) -> Any:
+def _first(sampler: Any, plan: LoaderPlan) -> Any:
     """Returns what gives the first batches of a sampler; for a whole epoch the sampler, whose length may change."""
-    return sampler if math.isinf(batches) else _First(sampler, int(batches))
+    return sampler if math.isinf(plan.batches) else _First(sampler, int(plan.batches), repeats=plan.repeats)
 
 
 class _First:
-    """The first batches of indices that a sampler gives."""
+    """The first batches of indices that a sampler gives, in each epoch new ones or always the same."""
 
-    def __init__(self, sampler: Any, batches: int) -> None:
+    def __init__(self, sampler: Any, batches: int, *, repeats: bool) -> None:
         self._sampler = sampler
         self._batches = batches
+        self._repeats = repeats
+        self._given: list[Any] = []
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(iter(self._sampler), self._batches)
+        # Nothing is drawn before the first batch is asked for, as by PyTorch's own samplers.
+        if not self._given or not self._repeats:
+            self._given = list(itertools.islice(iter(self._sampler), self._batches))
+        yield from self._given
 
     def __len__(self) -> int:
         return min(len(self._sampler), self._batches)

@@ -51,7 +51,7 @@ def _are_alike(data: LoaderData) -> bool:
     from torch.utils.data import default_collate, default_convert
 
     loader, dataset = data.loader, data.loader.dataset
-    if loader.collate_fn is not default_collate or hasattr(dataset, "__getitems__") or data.draws:
+    if loader.collate_fn is not default_collate or data.draws:
         return False
     try:
         with data.states_put_back():
@@ -88,6 +88,8 @@ def _edits(data: LoaderData, place: Place) -> Iterator[Edit]:
         if "sampler" in passed:
             sampler = "{sampler}"
         elif isinstance(loader.sampler, RandomSampler):
+            if data.passes("generator") and not data.passes_variable("generator"):
+                return  # written twice, it would be two generators
             seeded = ", generator={generator}" if data.passes("generator") else ""
             sampler = f"torch.utils.data.RandomSampler({{dataset}}{seeded})"
         elif isinstance(loader.sampler, SequentialSampler):

@@ -13,6 +13,7 @@ from tests.planted import planted
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.remedy import Remedy
+from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.torch import REMEDIES
 from unstall.profiles.trial.surrogate import computing, measure_loop, sleeping
 
@@ -24,6 +25,9 @@ def torch():
     import torch
 
     return torch
+
+
+ROOM = Room(calls=2, memory_bytes=1e9, disk_bytes=1e9)
 
 
 class Numbers:
@@ -51,7 +55,7 @@ def loader_of(dataset=None, **settings):
 def data_of(loader, needs=("waiting", "edges"), pins=False, changes=REMEDIES):
     from unstall.profiles.remedies.torch.loader_data import LoaderData
 
-    return LoaderData(loader, changes=changes, needs=needs, calls=2, images_per_batch=4, pins=pins)
+    return LoaderData(loader, changes=changes, needs=needs, room=ROOM, images_per_batch=4, pins=pins)
 
 
 def names(data):
@@ -93,15 +97,15 @@ def test_batches_that_may_come_in_any_order_still_may(torch):
 
 def test_workers_that_are_there_may_stay_and_prepare_more(torch):
     data = data_of(loader_of(num_workers=2))
-    assert names(data) == ["more-workers", "persistent", "more-ready"]
+    assert names(data) == ["more-workers", "no-workers", "persistent", "more-ready"]
     assert data.built(("persistent", "more-ready"), 5).prefetch_factor == 4
-    assert names(data_of(loader_of(num_workers=2), needs=("edges",))) == ["persistent"]
+    assert names(data_of(loader_of(num_workers=2), needs=("edges",))) == ["no-workers", "persistent"]
     assert "pin" in names(data_of(loader_of(), pins=True))
 
 
 def test_more_workers_than_cores_may_be_too_many(torch):
     data = data_of(loader_of(num_workers=6), needs=("edges",))
-    assert names(data) == ["fewer-workers", "persistent"]
+    assert names(data) == ["fewer-workers", "no-workers", "persistent"]
     built = data.built(("fewer-workers",), 3)
     assert (built.num_workers, built.persistent_workers) == (2, True)
     assert data.edges_by == "workers that start anew" and all(remedy.ends_edges for remedy in data.remedies)
@@ -224,10 +228,10 @@ def test_workers_of_a_loader_that_is_made_anew_do_not_stay(torch):
 
     def of(workers, needs=("waiting", "edges")):
         loader = loader_of(num_workers=workers)
-        return LoaderData(loader, changes=REMEDIES, needs=needs, calls=2, images_per_batch=4, anew=True)
+        return LoaderData(loader, changes=REMEDIES, needs=needs, room=ROOM, images_per_batch=4, anew=True)
 
-    assert names(of(2)) == ["more-workers", "more-ready"] and of(2).untried[0].name == "persistent"
-    assert names(of(2, needs=("waiting",))) == ["more-workers", "more-ready"]
+    assert names(of(2)) == ["more-workers", "no-workers", "more-ready"] and of(2).untried[0].name == "persistent"
+    assert names(of(2, needs=("waiting",))) == ["more-workers", "no-workers", "more-ready"]
     assert of(0).remedies[0].code == "DataLoader(..., num_workers=2)"
     assert not any(remedy.ends_edges for remedy in of(0).remedies)
 
@@ -287,7 +291,10 @@ def test_conflicts_name_remedies_that_there_are():
     data = data_of(loader_of(num_workers=6), pins=True)
     pairs = [(one, other) for one in offered for other in offered if one != other]
     apart = {frozenset(pair) for pair in pairs if not data.fits(pair)}
-    assert apart == {frozenset({"fewer-workers", other}) for other in ("workers", "more-workers")}
+    without = ("workers", "more-workers", "fewer-workers", "persistent", "more-ready")
+    assert apart == {frozenset({"fewer-workers", other}) for other in ("workers", "more-workers")} | {
+        frozenset({"no-workers", other}) for other in without
+    }
 
 
 def test_without_workers_nothing_that_belongs_to_them_is_left(torch):

@@ -109,7 +109,7 @@ CALLS = {
     "positions": "DataLoader(data, 8, True)",
     "names": "DataLoader(dataset=data, batch_size=size, shuffle=shuffled, drop_last=True)",
     "in order": "DataLoader(data, batch_size=size)",
-    "a generator": "DataLoader(data, batch_size=size, shuffle=True, generator=torch.Generator().manual_seed(7))",
+    "a generator": "DataLoader(data, batch_size=size, shuffle=True, generator=seeded)",
     "a sampler": "DataLoader(data, batch_size=size, sampler=SequentialSampler(data))",
     "a sampler of batches": "DataLoader(data, batch_sampler=BatchSampler(SequentialSampler(data), size, False))",
 }
@@ -118,7 +118,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 torch.manual_seed(5)
-size, shuffled = 8, True
+size, shuffled, seeded = 8, True, torch.Generator().manual_seed(7)
 data = TensorDataset(torch.arange(40.0).reshape(20, 2), torch.arange(20))
 loader = {call}
 for epoch in range(2):
@@ -138,7 +138,7 @@ def test_a_script_with_the_edit_prints_the_same_batches(call: str, tmp_path: Pat
     try:
         names: dict[str, Any] = {}
         with torch.random.fork_rng():
-            exec(compile(script.read_text().replace("print(", "id("), str(script), "exec"), names)
+            exec(compile(script.read_text().replace("print(", "str.format('', "), str(script), "exec"), names)
     finally:
         end_notes()
     data = adapter(names["loader"]).rebuilt(names["loader"], Use(), ["waiting"])

@@ -1,0 +1,38 @@
+"""The class that an edit adds to a script: the trial measures what is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class KeptSamples(torch.utils.data.Dataset[Any]):
+    """Samples of a data set, each made once and then kept in memory that all workers share."""
+
+    def __init__(self, dataset: Any, shared: bool) -> None:
+        self.dataset, self.first = dataset, dataset[0]
+        parts = self.parts(self.first)
+        self.kept = [torch.empty((len(dataset), *part.shape), dtype=part.dtype) for part in parts]
+        self.is_kept = torch.zeros(len(dataset), dtype=torch.bool)
+        if shared:
+            [values.share_memory_() for values in (*self.kept, self.is_kept)]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        if not self.is_kept[index]:
+            for values, part in zip(self.kept, self.parts(self.dataset[index]), strict=True):
+                values[index] = part
+            self.is_kept[index] = True
+        values = [values[index].clone() for values in self.kept]
+        if isinstance(self.first, dict):
+            return dict(zip(self.first, values, strict=True))
+        return type(self.first)(values) if isinstance(self.first, (tuple, list)) else values[0]
+
+    @staticmethod
+    def parts(sample: Any) -> list[torch.Tensor]:
+        parts = [*sample.values()] if isinstance(sample, dict) else sample
+        parts = parts if isinstance(parts, (tuple, list)) else [parts]
+        return [torch.as_tensor(part, dtype=torch.float64 if isinstance(part, float) else None) for part in parts]
