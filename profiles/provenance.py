@@ -132,6 +132,23 @@ def usable_cores(groups: Sequence[Path] | None = None) -> float:
     return min([cores, *(quota for quota in quotas if quota is not None)])
 
 
+def free_memory_bytes(groups: Sequence[Path] | None = None) -> float:
+    """Returns how much more memory this process may take: what is free, or what a limit of its groups leaves.
+
+    A group's page cache that has not been read lately is free as well.
+
+    Args:
+      groups: folders of control groups (version 2); those of this process unless given.
+    """
+    free = [float(psutil.virtual_memory().available)]
+    for group in control_groups() if groups is None else groups:
+        with contextlib.suppress(OSError, ValueError, KeyError):  # version 2 writes "max" for no limit
+            limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            free.append(float(max(limit - used + int(stat["inactive_file"]), 0)))
+    return min(free)
+
+
 def machine() -> dict[str, Any]:
     """Describes the machine, without importing TensorFlow."""
     return {

@@ -242,6 +242,13 @@ def test_only_a_librarys_own_modules_ask_which_library_reads_data(name):
     assert not found or LIBRARIES_OWN.fullmatch(name), found
 
 
+def test_no_two_classes_and_no_two_modules_of_profiles_have_one_name():
+    ours = {name: path for name, path in MODULES.items() if first(name) == "profiles" and path.name[:2] != "__"}
+    classes = [node.name for path in ours.values() for node in tree_of(path).body if isinstance(node, ast.ClassDef)]
+    for names in (classes, [path.name for path in ours.values()]):
+        assert len(names) > 100 and [name for name in {*names} if names.count(name) > 1] == []
+
+
 def names_in(tree: ast.Module) -> set[str]:
     """Returns the names in code, as they stand there, in an import, or in a text such as that of `hasattr`."""
     documented = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -32,10 +32,18 @@ _SIMPLER_RATIO = 1.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """Seconds per image that the epochs of a script take, and those of a trial do not: at edges, and in steps."""
+    """Seconds per image that the epochs of a script take, and those of a trial do not.
+
+    Attributes:
+      edges_s: at the boundaries of epochs.
+      steps_s: in steps, and between them.
+      noise_s: the same where it may be noise: no more than the slowest epoch of the trial took longer than their mean,
+        or so little that two rates that differ by it count as equal.
+    """
 
     edges_s: float
     steps_s: float
+    noise_s: float = 0.0
 
 
 NOTHING_BEYOND = Beyond(edges_s=0.0, steps_s=0.0)
@@ -226,17 +234,19 @@ def _ratio(
     """Returns the ratio of rates, and its interval.
 
     It goes from none of what the script's epochs lost at their edges to all of it, where few epochs showed what the
-    tuner takes, or where workers start again.
+    tuner takes, or where workers start again; and to the gain if what may be noise were the script's own steps.
     """
     ratio, interval = ratio_interval(*pairs)
-    is_doubtful = trial.edges_are_doubtful or trial.edges_by != TUNER
-    if interval is None or not beyond.edges_s or not is_doubtful:
-        return ratio, interval
-    without = replace(beyond, edges_s=0.0)
-    _, other = ratio_interval(
-        *by_shared_rounds(_rates(samples, trial, without), _rates_as_written(as_written, trial, without))
-    )
-    return ratio, interval if other is None else (min(interval[0], other[0]), max(interval[1], other[1]))
+    others = []
+    if beyond.edges_s and (trial.edges_are_doubtful or trial.edges_by != TUNER):
+        others.append(replace(beyond, edges_s=0.0))
+    if beyond.noise_s:
+        others.append(replace(beyond, steps_s=beyond.steps_s + beyond.noise_s))
+    for other in others if interval is not None else ():
+        rates = by_shared_rounds(_rates(samples, trial, other), _rates_as_written(as_written, trial, other))
+        if (ends := ratio_interval(*rates)[1]) is not None and interval is not None:
+            interval = min(interval[0], ends[0]), max(interval[1], ends[1])
+    return ratio, interval
 
 
 def _choose(gains: Sequence[Gain], over: Callable[[Gain, Times], Times]) -> Gain | None:
@@ -298,7 +308,8 @@ def beyond_trial(trial: Trial) -> Beyond:
     last epoch of a measured `fit` loses lies behind that `fit`. The workers of a `DataLoader` start anew in each epoch,
     and what a trial starts has imported and compiled already what the script's workers import and compile each time.
     What is left is neither edge nor in the trial's own steps: callbacks, progress bars, the script's code between the
-    steps. No remedy for the data takes any of that away.
+    steps. No remedy for the data takes any of that away. But an epoch of the trial may have taken as long by chance:
+    then a hundredth of an epoch as written would be several epochs of a remedy that makes them 100 times as fast.
     """
     measured_s = as_written_s_per_image(trial)
     if measured_s is None:
@@ -308,7 +319,12 @@ def beyond_trial(trial: Trial) -> Beyond:
     if trial.script_edges_s is not None:
         steady_s = [sample.s_per_image for sample in trial.contenders[0].samples]
         edges_s = max(min(trial.script_edges_s - (measured_s - sum(steady_s) / len(steady_s)), left_s), 0.0)
-    return Beyond(edges_s=edges_s, steps_s=0.0 if trial.script_s is None else left_s - edges_s)
+    if trial.script_s is None:
+        return Beyond(edges_s=edges_s, steps_s=0.0)
+    slowest_s = max(_whole_s_per_image(sample, trial) for sample in trial.contenders[0].samples)
+    is_noise = trial.script_s <= max(slowest_s, (1 + EQUAL_RATIO) * measured_s)
+    steps_s = 0.0 if is_noise else left_s - edges_s
+    return Beyond(edges_s=edges_s, steps_s=steps_s, noise_s=left_s - edges_s - steps_s)
 
 
 def as_written_s_per_image(trial: Trial) -> float | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 
 import psutil
 
-from unstall.profiles.provenance import usable_cores
+from unstall.profiles.provenance import free_memory_bytes, usable_cores
 
 # The part of the free memory, and of the free disk, that a cache may take.
 _FREE_RATIO = 0.5
@@ -27,9 +28,13 @@ class Room:
 
 
 def room_here() -> Room:
-    """Returns what this process may take: all usable cores; half of the free memory, and of the disk with /tmp."""
+    """Returns what this process may take: all usable cores; half of the free memory, and of the disk with /tmp.
+
+    Of several ranks that `torchrun` or its like has started on this host each has its part of the memory.
+    """
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     return Room(
         calls=max(1, round(usable_cores())),
-        memory_bytes=_FREE_RATIO * psutil.virtual_memory().available,
+        memory_bytes=_FREE_RATIO * free_memory_bytes() / (int(ranks) if ranks.isdecimal() and int(ranks) else 1),
         disk_bytes=_FREE_RATIO * psutil.disk_usage(tempfile.gettempdir()).free,
     )

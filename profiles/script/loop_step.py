@@ -37,7 +37,7 @@ class _Output:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _ModuleCall:
     """A call of a module that no other module called.
 
     Attributes:
@@ -56,7 +56,7 @@ class _Call:
 class Work:
     """The modules and optimizers of a step, in the order of their calls."""
 
-    calls: tuple[_Call, ...]
+    calls: tuple[_ModuleCall, ...]
     optimizers: tuple[Any, ...]
 
     def run(self) -> None:
@@ -127,7 +127,7 @@ class StepNotes:
         self._depth = 0
         self._failed = False
         self._random = torch.Generator()  # PyTorch's own random state is the script's
-        self._calls: list[_Call] = []
+        self._calls: list[_ModuleCall] = []
         self._outputs: dict[int, tuple[weakref.ref[Any], _Output]] = {}
         self._optimizers: dict[int, Any] = {}
         self._handles = [
@@ -161,7 +161,7 @@ class StepNotes:
 
     def _note(self, module: Any, given: tuple[Any, Any], output: Any) -> None:
         training = tuple((part, part.training) for part in module.modules())
-        self._calls.append(_Call(module, _mapped(self._noted, given), torch.is_grad_enabled(), training))
+        self._calls.append(_ModuleCall(module, _mapped(self._noted, given), torch.is_grad_enabled(), training))
         self._failed = len(self._calls) > _MOST_CALLS
         for path, tensor in _tensors(output):
             self._outputs[id(tensor)] = weakref.ref(tensor), _Output(len(self._calls) - 1, path)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unstall.profiles.provenance import Throttling, control_groups, quota_cores, throttled_ratio
+from unstall.profiles.provenance import Throttling, control_groups, free_memory_bytes, quota_cores, throttled_ratio
+from unstall.profiles.remedies import room
 
 V1_STAT = "nr_periods {}\nnr_throttled {}\nthrottled_time 42\n"
 V2_STAT = "usage_usec 5\nuser_usec 3\nsystem_usec 2\nnr_periods {}\nnr_throttled {}\nthrottled_usec 42\n"
@@ -111,3 +112,22 @@ def test_this_process_can_be_read_whatever_it_runs_in() -> None:
     ratio = throttled_ratio(before, Throttling.now())
     assert (ratio is None) == (before == ())
     assert ratio is None or 0 <= ratio <= 1
+
+
+def test_a_groups_limit_leaves_what_it_has_not_used_and_what_its_page_cache_holds_idle(root: Path) -> None:
+    stat = "anon 100\ninactive_file 300\nactive_file 50\n"
+    limited = write(root / "pod", memory__max="1000\n", memory__current="600\n", memory__stat=stat)
+    unlimited = write(root, memory__max="max\n", memory__current="5\n", memory__stat=stat)
+    assert free_memory_bytes([limited, unlimited]) == 700
+    over = write(root / "over", memory__max="10\n", memory__current="600\n", memory__stat=stat)
+    assert free_memory_bytes([over]) == 0
+    assert free_memory_bytes([unlimited]) > 10**6  # of the machine
+
+
+@pytest.mark.parametrize(("ranks", "part"), [("4", 4), ("", 1), ("0", 1), ("x", 1)])
+def test_each_of_several_ranks_has_its_part_of_the_memory(
+    ranks: str, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "free_memory_bytes", lambda: 8000.0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert room.room_here().memory_bytes == 4000 / part

@@ -202,3 +202,19 @@ def test_what_no_statements_can_show_is_said_in_words_and_no_part_of_a_line_is_o
     said = "To change in your code: what b does, by `a.workers = 2`, `a.queue = 9` (train.py:31)."
     assert line.text.endswith(said) and line.code == ()
     assert said in trial_sentences(trial)
+
+
+@pytest.mark.parametrize(
+    ("script_rate", "gain", "low"),
+    [
+        # Within what rates that count as equal differ by: it may be noise, which the interval goes down to.
+        (99.5, 50.0, 39.9),
+        (90.0, (1 / 90) / (1 / 5000 + 1 / 90 - 1 / 100), 8.41),
+    ],
+)
+def test_what_the_script_took_more_is_charged_where_it_is_no_noise(script_rate: float, gain: float, low: float) -> None:
+    trial = a_trial({AS_WRITTEN: samples_at(100, 101, 99, 100, 100), "b": samples_at(*[5000] * 5)})
+    _, found = gains_of(replace(trial, script_s=1 / script_rate)).all
+    ratio, interval = found.against
+    assert ratio == pytest.approx(gain, rel=1e-3) and interval is not None
+    assert interval[0] == pytest.approx(low, rel=1e-2)

@@ -275,7 +275,7 @@ class Slow:
         return 320
     def __getitem__(self, index):
         time.sleep(0.004)
-        return torch.zeros(64), torch.zeros(1)
+        return torch.rand(64), torch.zeros(1)  # no cache may keep these
 def main():
     loader = DataLoader(Slow(), batch_size=8, shuffle=True)
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
@@ -301,10 +301,11 @@ main()
         """
 import time
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 def main():
     settings = dict(num_workers=6)
-    loader = DataLoader(TensorDataset(torch.rand(512, 64), torch.rand(512, 1)), batch_size=32, **settings)
+    data = TensorDataset(torch.rand(512, 64), torch.rand(512, 1))
+    loader = DataLoader(data, batch_size=32, **settings)
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     began = time.perf_counter()
@@ -321,8 +322,73 @@ main()
                 "loader = ": "settings |= dict(num_workers={num_workers}, persistent_workers=True)\n    loader = "
             },
             "persistent": {"loader = ": "settings |= dict(persistent_workers=True)\n    loader = "},
+            "no-workers": {"loader = ": "settings |= dict(num_workers=0)\n    loader = "},
+            "whole-batches": {
+                "batch_size=32": "batch_size=None, sampler=BatchSampler(SequentialSampler(data), 32, False)"
+            },
         },
-        frozenset({"fewer-workers", "persistent"}),
+        frozenset({"no-workers"}),
+    ),
+    "a DataLoader that decodes photos again": Case(
+        """
+import glob, time
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+class Photos:
+    files = sorted(glob.glob(FILES + "/*.jpg"))[:240]
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        if index >= len(self.files):
+            raise IndexError
+        image = Image.open(self.files[index]).convert("RGB").resize((48, 48))
+        return torch.from_numpy(np.asarray(image, np.float32)).permute(2, 0, 1), len(self.files[index]) % 2
+def main():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+                                torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    began = time.perf_counter()
+    loader = DataLoader(Photos(), batch_size=16, shuffle=True)
+    for epoch in range(6):
+        for images, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    print("TOOK", time.perf_counter() - began)
+main()
+""",
+        {"cache-samples": {"DataLoader(Photos()": "DataLoader([*Photos()]"}},
+        frozenset({"cache-samples"}),
+        compared="cache-samples",
+    ),
+    "a DataLoader that collates rows one by one": Case(
+        """
+import time
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+def main():
+    data = TensorDataset(torch.rand(40_000, 32), torch.rand(40_000, 1))
+    loader = DataLoader(data, batch_size=256, shuffle=True)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    began = time.perf_counter()
+    for epoch in range(8):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(inputs), labels).backward()
+            optimizer.step()
+    print("TOOK", time.perf_counter() - began)
+main()
+""",
+        {
+            "whole-batches": {
+                "batch_size=256, shuffle=True": "batch_size=None, sampler=BatchSampler(RandomSampler(data), 256, False)"
+            }
+        },
+        frozenset({"whole-batches"}),
+        compared="whole-batches",
     ),
 }
 
