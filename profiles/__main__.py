@@ -143,8 +143,8 @@ class _Run:
         after_import("multiprocessing.process", self._children.attach_processes)
         after_import("keras", self.watch_keras)
         for one in ADAPTERS:
-            if one.library is not None:
-                after_import(one.library, functools.partial(self.watch_loops, one))
+            if one.module is not None:
+                after_import(one.module, functools.partial(self.watch_loops, one))
         after_import("tensorflow", _note_datasets)
         replaced = None if self._edit is None else self._edit.replaced
         if self._misplaced is not None and not self._misplaced.are_in(self._files.text):

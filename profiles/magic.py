@@ -50,7 +50,7 @@ def run_watched(run: Callable[[], object]) -> Stalls:
             undo.callback(profiler.detach)
             watchers.insert(0, profiler)
         for one in ADAPTERS:
-            if one.library in sys.modules:
+            if one.module in sys.modules:
                 undo.callback(one.attach(loops))
         run()
     for watcher in watchers:

@@ -25,6 +25,7 @@ from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies import Need, Trial, gains_of
 from unstall.profiles.remedies.data import Data
 from unstall.profiles.remedies.edits import variable_given
+from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.report.document import Document, now
 from unstall.profiles.report.measurements import (
@@ -48,7 +49,6 @@ from unstall.profiles.statistics import Interval
 from unstall.profiles.text import Terminal
 from unstall.profiles.trial.held_fit import measure_with
 from unstall.profiles.trial.progress import Progress, TrialProgress
-from unstall.profiles.trial.random_states import random_states_put_back
 from unstall.profiles.trial.trying import with_trial
 
 

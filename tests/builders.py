@@ -642,7 +642,7 @@ def a_measured_way(name: str, rate: float, **changes: Any) -> MeasuredWay:
         for number, factor in enumerate((1.0, 1.1, 0.9))
     )
     values: dict[str, Any] = {
-        "library": "TensorFlow",
+        "runtime": "TensorFlow",
         "products": {},
         "uncounted": "",
         "file_bytes": None,

@@ -71,11 +71,31 @@ class Use:
         return bool(arguments) and arguments.get("epochs", 2) - arguments.get("initial_epoch", 0) > 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReading:
+    """How some data are read again for a table of their stages.
+
+    Attributes:
+      windows: returns those of the model on its device. On tf.data the model takes some steps while the pipeline is
+        observed; on an emulated device a sleep takes their place.
+      cores: that this process may use.
+      names: names of the images, where a tf.data pipeline begins with an index into them.
+      files: from how many files a loader in Python makes a sample.
+      note: called with the number of runs that were made, and of all.
+    """
+
+    windows: Callable[[], Windows]
+    cores: float
+    names: Sequence[str] | None
+    files: int
+    note: Note
+
+
 class Adapter(ABC):
     """A kind of data.
 
     Attributes:
-      library: the module with whose import its loops can be watched; None where no import tells.
+      module: of the library, with whose import its loops can be watched; None where no import tells.
       fits: whether `fit` itself reads such data again in each epoch.
       tries: whether remedies can be tried for a loop over such data.
       reads_again: whether such data can be read again once the script has ended, for a table of stages.
@@ -86,7 +106,7 @@ class Adapter(ABC):
         argument).
     """
 
-    library: ClassVar[str | None] = None
+    module: ClassVar[str | None] = None
     fits: ClassVar[bool] = False
     tries: ClassVar[bool] = False
     reads_again: ClassVar[bool] = False
@@ -159,32 +179,16 @@ class Adapter(ABC):
 
     # What it costs, and what can be done about it
 
-    def stage_table(
-        self,
-        data: Any,
-        windows: Callable[[], Windows],
-        *,
-        cores: float,
-        names: Sequence[str] | None = None,
-        files: int = 1,
-        note: Note,
-    ) -> StageTable:
+    def stage_table(self, data: Any, reading: StageReading) -> StageTable:
         """Measures what each stage of the loader costs, by reading some of the data again.
 
-        Args:
-          windows: returns those of the model on its device. On tf.data the model takes some steps while the pipeline
-            is observed; on an emulated device a sleep takes their place.
-          cores: that this process may use.
-          names: names of the images, where a tf.data pipeline begins with an index into them.
-          files: from how many files a loader in Python makes a sample.
-          note: called with the number of runs that were made, and of all.
         Returns:
           The table; without stages, and with the reason, where this kind of data cannot be taken apart.
         """
         from unstall.profiles.stage_table import StageTable
 
         reason = f"a {type(data).__name__} is read once, and from outside: only its waiting can be seen"
-        return StageTable(cores=cores, reason=reason)
+        return StageTable(cores=reading.cores, reason=reason)
 
     def stages_and_lines(
         self,
@@ -199,14 +203,15 @@ class Adapter(ABC):
         """Measures what each stage costs and, if `lines`, times the lines of the loader's slowest Python functions.
 
         Args:
-          data, windows, names, files, note: as `stage_table` takes them.
+          windows, names, files, note: of `StageReading`.
         Returns:
           (the table, the functions). There are no functions where the loader has no stages.
         """
         from unstall.profiles.provenance import usable_cores
         from unstall.profiles.stages.tf_graph import CutError
 
-        table = self.stage_table(data, windows, cores=usable_cores(), names=names, files=files, note=note)
+        reading = StageReading(windows=windows, cores=usable_cores(), names=names, files=files, note=note)
+        table = self.stage_table(data, reading)
         if not lines or table.reason is not None:
             return table, ()
         from unstall.profiles.stages.lines import annotate

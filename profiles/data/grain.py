@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class GrainData(Adapter):
     """Data of Grain."""
 
-    library = "grain"
+    module = "grain"
 
     def __init__(self) -> None:
         self._numbers = Numbers()

@@ -10,26 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstall import forks
-from unstall.profiles.data.base import Adapter, Use, as_tuple
+from unstall.profiles.data.base import Adapter, StageReading, Use, as_tuple
 from unstall.profiles.data.kinds import DataKind
 from unstall.profiles.data.numbers import Numbers
 
 if TYPE_CHECKING:
     from unstall.profiles.measure.ahead import Ahead
-    from unstall.profiles.measure.windows import Windows
     from unstall.profiles.remedies.data import Data
     from unstall.profiles.remedies.remedy import Need
     from unstall.profiles.remedies.room import Room
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
-    from unstall.profiles.stages.note import Note
     from unstall.profiles.stages.places import Place
 
 
 class PyDatasets(Adapter):
     """A PyDataset. Keras makes its batches in workers of its own, in `fit` alone."""
 
-    library = "keras"
+    module = "keras"
     fits = True
     reads_again = True
 
@@ -78,19 +76,11 @@ class PyDatasets(Adapter):
         queue = int(data.max_queue_size) if has_workers(data) else 0
         return Ahead(parallel_batches=self.workers_in_fit(data), buffered_batches=queue)
 
-    def stage_table(
-        self,
-        data: Any,
-        windows: Callable[[], Windows],
-        *,
-        cores: float,
-        names: Sequence[str] | None = None,
-        files: int = 1,
-        note: Note,
-    ) -> StageTable:
+    def stage_table(self, data: Any, reading: StageReading) -> StageTable:
         from unstall.profiles.stages.python_stages import python_table
 
-        return python_table(data, windows(), cores=cores, files=files, note=note)
+        windows = reading.windows()
+        return python_table(data, windows, cores=reading.cores, files=reading.files, note=reading.note)
 
     def wrapped(self, data: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[Any]:
         make = wrap(data.__getitem__)

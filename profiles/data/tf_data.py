@@ -7,18 +7,16 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from unstall.profiles.data.base import MADE_ANEW, Adapter, Use
+from unstall.profiles.data.base import MADE_ANEW, Adapter, StageReading, Use
 from unstall.profiles.data.kinds import DataKind
 
 if TYPE_CHECKING:
     from unstall.profiles.measure.ahead import Ahead
-    from unstall.profiles.measure.windows import Windows
     from unstall.profiles.remedies.data import Data
     from unstall.profiles.remedies.remedy import Need
     from unstall.profiles.remedies.room import Room
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
-    from unstall.profiles.stages.note import Note
 
 # Batches that the model trains on while the running pipeline is observed, and the batches between two observations.
 _WATCHED_BATCHES, _LOOK_EVERY = 64, 4
@@ -30,7 +28,7 @@ _PARTLY_READ = "an epoch takes a part of the data (steps_per_epoch), and the nex
 class TfDatasets(Adapter):
     """A `tf.data.Dataset`."""
 
-    library = "tensorflow"
+    module = "tensorflow"
     fits = True
     tries = True
     reads_again = True
@@ -70,16 +68,7 @@ class TfDatasets(Adapter):
 
         return ahead_of(data)
 
-    def stage_table(
-        self,
-        data: Any,
-        windows: Callable[[], Windows],
-        *,
-        cores: float,
-        names: Sequence[str] | None = None,
-        files: int = 1,
-        note: Note,
-    ) -> StageTable:
+    def stage_table(self, data: Any, reading: StageReading) -> StageTable:
         from unstall.profiles.stage_table import StageTable
         from unstall.profiles.stages.tf_graph import CutError, nodes, rebuilt
         from unstall.profiles.stages.tf_model import NodeState, look
@@ -97,10 +86,10 @@ class TfDatasets(Adapter):
 
             batches = int(data.cardinality())
             steps = min(batches, _WATCHED_BATCHES) if batches > 0 else _WATCHED_BATCHES
-            windows().watch(data, observe, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
-            return tfdata_table(data, cores=cores, running=running, names=names, note=note)
+            reading.windows().watch(data, observe, steps=steps, every=_LOOK_EVERY, limit_s=_WATCHED_S)
+            return tfdata_table(data, cores=reading.cores, running=running, names=reading.names, note=reading.note)
         except CutError as error:
-            return StageTable(cores=cores, reason=str(error))
+            return StageTable(cores=reading.cores, reason=str(error))
 
     def wrapped(self, data: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[Any]:
         from unstall.profiles.stages.tf_graph import nodes, python_functions_wrapped, rebuilt

@@ -7,20 +7,18 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from unstall.profiles.data.base import Adapter, Copies, Use
+from unstall.profiles.data.base import Adapter, Copies, StageReading, Use
 from unstall.profiles.data.kinds import DataKind
 
 if TYPE_CHECKING:
     from unstall.profiles.measure.ahead import Ahead
     from unstall.profiles.measure.steps import Steady
-    from unstall.profiles.measure.windows import Windows
     from unstall.profiles.remedies.data import Data
     from unstall.profiles.remedies.remedy import Need
     from unstall.profiles.remedies.room import Room
     from unstall.profiles.script.loop_step import StepNotes
     from unstall.profiles.script.loops import Loops
     from unstall.profiles.stage_table import StageTable
-    from unstall.profiles.stages.note import Note
 
 # How many batches each worker has ready by PyTorch's default.
 _DEFAULT_FACTOR = 2
@@ -29,7 +27,7 @@ _DEFAULT_FACTOR = 2
 class DataLoaders(Adapter):
     """A `DataLoader`."""
 
-    library = "torch.utils.data"
+    module = "torch.utils.data"
     tries = True
     reads_again = True
     traces = False
@@ -79,19 +77,10 @@ class DataLoaders(Adapter):
         # While the last batches lie ready, nothing is loaded while the model trains.
         return steady_part(self.ahead(data), steps, tail=False)
 
-    def stage_table(
-        self,
-        data: Any,
-        windows: Callable[[], Windows],
-        *,
-        cores: float,
-        names: Sequence[str] | None = None,
-        files: int = 1,
-        note: Note,
-    ) -> StageTable:
+    def stage_table(self, data: Any, reading: StageReading) -> StageTable:
         from unstall.profiles.stages.loader_stages import loader_table
 
-        return loader_table(data, cores=cores, files=files, note=note)
+        return loader_table(data, cores=reading.cores, files=reading.files, note=reading.note)
 
     def wrapped(self, data: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[Any]:
         if not hasattr(data.dataset, "__len__"):  # one that is read once

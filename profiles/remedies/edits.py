@@ -177,14 +177,14 @@ def gives_elements_only(place: Place) -> bool:
     return not any(isinstance(node, ast.Attribute) and node.attr in _OF_RESULTS for node in ast.walk(tree))
 
 
-def passes(place: Place, argument: str, *, variable: bool = False) -> bool:
-    """Whether a call in the user's code passes an argument, by its name or by its position; a variable if asked."""
+def passed(place: Place, arguments: Iterable[str]) -> dict[str, bool]:
+    """Returns which of these arguments a call in the user's code passes, and whether it passes a variable."""
     try:
         call, _ = _find(_parsed(source_of(Path(place.file))), place)
     except (OSError, SyntaxError, ValueError, TooInvolved):
-        return False
-    given = _given(call, argument)
-    return isinstance(given, ast.Name) if variable else given is not None
+        return {}
+    given = {argument: _given(call, argument) for argument in arguments}
+    return {argument: isinstance(code, ast.Name) for argument, code in given.items() if code is not None}
 
 
 def _lines(source: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Generic
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Generic
 
 from unstall.profiles.remedies.change import Change, DataT, Offer, PlanT
 from unstall.profiles.remedies.remedy import Need, Remedy, Untried
@@ -16,21 +16,28 @@ class Offers(Generic[PlanT]):
       changes: that are looked for, in the order in which their remedies are offered.
       data: that the changes look at.
       needs: what the data lose; a change that serves none of these is left out.
+      promise: ranks a change among those that are looked for first and tried first; as they are given unless given.
 
     Attributes:
+      remedies: that can be tried, the most promising first.
       untried: the remedies that cannot be tried, and why.
     """
 
-    def __init__(self, changes: Iterable[Change[DataT, PlanT]], data: DataT, needs: Collection[Need]) -> None:
+    def __init__(
+        self,
+        changes: Iterable[Change[DataT, PlanT]],
+        data: DataT,
+        needs: Collection[Need],
+        promise: Callable[[Any], Any] = lambda change: 0,
+    ) -> None:
         serving = [change for change in changes if not set(change.serves).isdisjoint(needs)]
-        found = [one for change in serving for one in change.find(data)]
-        self._by_name: dict[str, Offer[PlanT]] = {one.remedy.name: one for one in found if isinstance(one, Offer)}
-        self.untried = [one for one in found if isinstance(one, Untried)]
-
-    @property
-    def remedies(self) -> tuple[Remedy, ...]:
-        """The remedies that can be tried, in the order of the changes."""
-        return tuple(offer.remedy for offer in self._by_name.values())
+        found = {change: list(change.find(data)) for change in sorted(serving, key=promise)}
+        everything = [one for some in found.values() for one in some]
+        self.remedies: tuple[Remedy, ...] = tuple(one.remedy for one in everything if isinstance(one, Offer))
+        self.untried = [one for one in everything if isinstance(one, Untried)]
+        self._by_name: dict[str, Offer[PlanT]] = {
+            one.remedy.name: one for change in serving for one in found[change] if isinstance(one, Offer)
+        }
 
     def fits(self, names: Sequence[str]) -> bool:
         """Whether no two of these remedies are in conflict; one that was not offered names no conflicts itself."""
@@ -38,7 +45,7 @@ class Offers(Generic[PlanT]):
         return frozenset().union(*(offer.conflicts for offer in chosen)).isdisjoint(names)
 
     def change(self, plan: PlanT, names: Sequence[str]) -> None:
-        """Makes the changes of these remedies in a plan, in the order in which they are offered."""
+        """Makes the changes of these remedies in a plan, in the order in which the changes were given."""
         for name, offer in self._by_name.items():
             if name in names:
                 offer.build(plan)

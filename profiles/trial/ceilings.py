@@ -22,6 +22,7 @@ from unstall.profiles.data.tf_iterators import traced_as
 from unstall.profiles.measure.backends import BACKENDS, device_here
 from unstall.profiles.measure.schedule import READY_WINDOW_S
 from unstall.profiles.measure.windows import Windows
+from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.results.account import STEPS_TOGETHER
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back
@@ -30,7 +31,6 @@ from unstall.profiles.script.watch import Watch
 from unstall.profiles.stages.tf_graph import CutError, every_node, is_stateful
 from unstall.profiles.statistics import median
 from unstall.profiles.text import error_text
-from unstall.profiles.trial.random_states import random_states_put_back
 
 # How many rounds without other programs are wanted, and how many rounds are tried to get them, while there is time.
 _ROUNDS, _MOST_ROUNDS = 3, 12

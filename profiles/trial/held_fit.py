@@ -13,12 +13,12 @@ from unstall.profiles.measure.batches import FitData, is_fit_data, weighed
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed, InMemory
+from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.seen import SeenFit
 from unstall.profiles.stages.tf_graph import CutError
 from unstall.profiles.trial.ceilings import NotPossible, check_own, own_step, put_back
-from unstall.profiles.trial.random_states import random_states_put_back
 
 
 @contextmanager

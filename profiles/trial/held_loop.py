@@ -13,10 +13,10 @@ from unstall.profiles import clock
 from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed
+from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.script.seen import SeenLoop
 from unstall.profiles.statistics import median
-from unstall.profiles.trial.random_states import random_states_put_back
 from unstall.profiles.trial.surrogate import BehindTheHost, computing, measure_loop, sleeping
 
 if TYPE_CHECKING:

@@ -137,9 +137,9 @@ class FewerBitsSession:
     def close(self) -> None:
         self._ways.clear()
 
-    def _tested(self, library: str, form: str, way: _Way) -> MeasuredWay:
+    def _tested(self, runtime: str, form: str, way: _Way) -> MeasuredWay:
         """Keeps a way, and returns what it says of every test photo."""
-        name = f"{library} {form}"
+        name = f"{runtime} {form}"
         outputs = self._outputs(way)
         for _ in range(_WARMUP_CALLS):
             way.one(self._images[:1])
@@ -156,7 +156,7 @@ class FewerBitsSession:
         right = classes_of(outputs) == self._labels
         return MeasuredWay(
             way=name,
-            library=library,
+            runtime=runtime,
             products=products,
             uncounted=uncounted,
             file_bytes=None if way.content is None else len(way.content),

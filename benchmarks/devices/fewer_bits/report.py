@@ -50,7 +50,7 @@ def sentences(document: FewerBitsDocument, results: Results) -> list[str]:
         "latency of one image in us. off: largest difference of an output to TensorFlow's float32.",
     ]
     lines += [f"{way.way}: {way.uncounted}." for way in document.samples.ways if way.uncounted]
-    if any(way.library == LITERT and way.windows for way in document.samples.ways):
+    if any(way.runtime == LITERT and way.windows for way in document.samples.ways):
         lines.append(
             "int8 weights: inputs are rounded to int8 in each call, which the file does not state. LiteRT has no "
             "bfloat16 on the CPU."

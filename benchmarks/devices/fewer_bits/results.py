@@ -64,8 +64,8 @@ class Results:
 def derive(document: FewerBitsDocument) -> Results:
     """Derives the result of each way of which a window was measured."""
     ways = document.samples.ways
-    float32 = {way.library: way for way in ways if way.way == f"{way.library} float32"}
-    results = [_result_of(way, float32.get(way.library), ways[0]) for way in ways if way.windows]
+    float32 = {way.runtime: way for way in ways if way.way == f"{way.runtime} float32"}
+    results = [_result_of(way, float32.get(way.runtime), ways[0]) for way in ways if way.windows]
     return Results(ways=tuple(results), tested=len(ways[0].right) if ways else 0)
 
 

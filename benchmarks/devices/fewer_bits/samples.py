@@ -35,7 +35,7 @@ class MeasuredWay:
 
     Attributes:
       way: its name, such as "LiteRT int8".
-      library: that predicts.
+      runtime: the library that predicts.
       products: number of multiply-adds of an image by the types of the two factors, as "INT8 x INT8"; empty where no
         file states them.
       uncounted: why the products cannot be counted; "" where they can, or no file states them.
@@ -45,7 +45,7 @@ class MeasuredWay:
     """
 
     way: str
-    library: str
+    runtime: str
     products: Mapping[str, int]
     uncounted: str
     file_bytes: int | None

@@ -13,6 +13,7 @@ from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.keras.dataset_settings import with_settings
 from unstall.profiles.remedies.keras.keras_workers import KerasWorkers
+from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.remedy import Untried
 
 if TYPE_CHECKING:
@@ -51,18 +52,17 @@ def forks_draw_alike(dataset: Any) -> bool:
     """
     import keras
 
-    states, seen = (random.getstate(), np.random.get_state()), getattr(dataset, "total_batches_seen", None)
+    seen = getattr(dataset, "total_batches_seen", None)
     readings = []
     try:
-        for seed in (1, 1, 2):
-            random.seed(seed)
-            np.random.seed(seed)
-            readings.append([np.array(leaf) for leaf in keras.tree.flatten(dataset[0])])
+        with random_states_put_back():
+            for seed in (1, 1, 2):
+                random.seed(seed)
+                np.random.seed(seed)
+                readings.append([np.array(leaf) for leaf in keras.tree.flatten(dataset[0])])
     except Exception:  # code of the user's, which shows its error where the data are read
         return False
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
         if seen is not None:
             dataset.total_batches_seen = seen
     again, drawn = (compare([readings[0]], [reading]).effect for reading in readings[1:])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unstall.profiles.remedies.edits import gives_elements_only, passes
+from unstall.profiles.remedies.edits import gives_elements_only, passed
 from unstall.profiles.remedies.remedy import Edit, Effect, Remedy
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.tf.made_again import MadeAgain
@@ -102,7 +102,7 @@ class PipelineView:
         """Returns the seed and the like of the largest of some shuffles, for the one that takes their place."""
         largest = self.nodes[max(shuffles, key=self.buffer_of)].dataset
         settings, place = shuffle_settings(largest), place_of(largest)
-        if place is not None and not _is_of_dataset(place) and not passes(place, "seed"):
+        if place is not None and not _is_of_dataset(place) and not passed(place, ["seed"]):
             settings.pop("seed", None)  # a library drew it
         return settings
 

@@ -18,9 +18,9 @@ from typing import Any
 import tensorflow as tf
 
 from unstall.profiles.measure.batches import FitData, batch_images
-from unstall.profiles.remedies.change import Offer
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
-from unstall.profiles.remedies.remedy import TUNER, Need, Untried
+from unstall.profiles.remedies.offers import Offers
+from unstall.profiles.remedies.remedy import TUNER, Need
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.tf import REMEDIES, TfChange
 from unstall.profiles.remedies.tf.made_again import MadeAgain, as_arrays
@@ -71,7 +71,8 @@ class TfData(Data):
     ) -> None:
         super().__init__()
         self._dataset = dataset
-        self._offers: tuple[Offer[TfPlan], ...] = ()
+        # The pipeline as written is built before its remedies are looked for.
+        self._offers: Offers[TfPlan] = Offers((), None, ())
         self.edges_by = TUNER if dataset.options().autotune.enabled is not False else None
         self._folder: Path | None = None
         try:
@@ -117,8 +118,7 @@ class TfData(Data):
         return self._part.held_by
 
     def fits(self, names: Sequence[str]) -> bool:
-        conflict = any(offer.conflicts & {*names} for offer in self._chosen(names))
-        return not conflict and self._plan(names, WHOLE).is_sound
+        return self._offers.fits(names) and self._plan(names, WHOLE).is_sound
 
     def ahead(self, names: Sequence[str]) -> int:
         return self._plan(names, WHOLE).ahead
@@ -152,14 +152,8 @@ class TfData(Data):
         def promise(change: TfChange) -> tuple[bool, float]:
             return change.gains_least, min(ranks[need] for need in change.serves if need in ranks)
 
-        found = {change: list(change.find(view)) for change in sorted(called, key=promise)}
-        self.untried = [one for some in found.values() for one in some if isinstance(one, Untried)]
-        self.remedies = tuple(one.remedy for some in found.values() for one in some if isinstance(one, Offer))
-        self._offers = tuple(one for change in called for one in found[change] if isinstance(one, Offer))
-
-    def _chosen(self, names: Sequence[str]) -> list[Offer[TfPlan]]:
-        """Returns the offers of these names, in the order in which they change a plan."""
-        return [offer for offer in self._offers if offer.remedy.name in names]
+        self._offers = Offers(called, view, ranks, promise)
+        self.remedies, self.untried = self._offers.remedies, self._offers.untried
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
         whole = self._part.held_by is not None
@@ -192,8 +186,7 @@ class TfData(Data):
             ahead=self._ahead,
             new_path=self._new_path,
         )
-        for offer in self._chosen(names):
-            offer.build(plan)
+        self._offers.change(plan, names)
         return plan
 
     def _new_path(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from unstall.profiles import clock
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.equality import compare
+from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.remedy import Edit, Remedy, Untried
 
 if TYPE_CHECKING:
@@ -41,25 +42,22 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
         if not data.takes_indices:
             return
         read = _read_twice(data)
+        if read is None:
+            return
         if isinstance(read, str):
             yield Untried(name="cache-samples", reason=read)
             return
-        if read is None:
-            return
         size_bytes = read.bytes_each * len(data.loader.dataset)
-        if size_bytes > data.room.memory_bytes:
-            limit = f"{data.room.memory_bytes / 1e6:,.0f} MB of memory"
-            yield Untried(
-                name="cache-samples", reason=f"its samples have {size_bytes / 1e6:,.0f} MB, more than {limit}"
-            )
-            return
         shared_bytes = _FREE_RATIO * shutil.disk_usage(_SHARED).free
         shared = size_bytes <= shared_bytes
-        if data.loader.num_workers and not shared:
+        limit = None
+        if size_bytes > data.room.memory_bytes:
+            limit = f"{data.room.memory_bytes / 1e6:,.0f} MB of memory"
+        elif data.loader.num_workers and not shared:
             limit = f"{shared_bytes / 1e6:,.0f} MB of shared memory ({_SHARED}) that workers may take"
-            yield Untried(
-                name="cache-samples", reason=f"its samples have {size_bytes / 1e6:,.0f} MB, more than {limit}"
-            )
+        if limit is not None:
+            reason = f"its samples have {size_bytes / 1e6:,.0f} MB, more than {limit}"
+            yield Untried(name="cache-samples", reason=reason)
             return
 
         def build(plan: LoaderPlan) -> None:
@@ -108,11 +106,10 @@ def _read_twice(data: LoaderData) -> _Read | str | None:
         return "the data set has `set_epoch`: its samples change from epoch to epoch"
     length = len(dataset)
     indices = sorted({round(at * (length - 1) / max(_READ_SAMPLES - 1, 1)) for at in range(_READ_SAMPLES)})
-    states = random.getstate(), np.random.get_state()
     readings: list[list[Any]] = []
     took_ns: list[int] = []
     try:
-        with data.states_put_back():
+        with random_states_put_back(), data.states_put_back():
             held = _generators(dataset)
             for seed in (1, 2):
                 random.seed(seed)
@@ -151,9 +148,6 @@ def _read_twice(data: LoaderData) -> _Read | str | None:
         return f"its samples cannot be kept as arrays ({type(error).__name__})"
     except Exception:  # code of the user's, which shows its error where the loader is read
         return None
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
 
 
 def _arrays(sample: Any) -> Any:

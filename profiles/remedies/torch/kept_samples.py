@@ -16,7 +16,8 @@ class KeptSamples(torch.utils.data.Dataset[Any]):
         self.kept = [torch.empty((len(dataset), *part.shape), dtype=part.dtype) for part in parts]
         self.is_kept = torch.zeros(len(dataset), dtype=torch.bool)
         if shared:
-            [values.share_memory_() for values in (*self.kept, self.is_kept)]
+            for values in (*self.kept, self.is_kept):
+                values.share_memory_()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -26,10 +27,10 @@ class KeptSamples(torch.utils.data.Dataset[Any]):
             for values, part in zip(self.kept, self.parts(self.dataset[index]), strict=True):
                 values[index] = part
             self.is_kept[index] = True
-        values = [values[index].clone() for values in self.kept]
+        sample = [values[index].clone() for values in self.kept]
         if isinstance(self.first, dict):
-            return dict(zip(self.first, values, strict=True))
-        return type(self.first)(values) if isinstance(self.first, (tuple, list)) else values[0]
+            return dict(zip(self.first, sample, strict=True))
+        return type(self.first)(sample) if isinstance(self.first, (tuple, list)) else sample[0]
 
     @staticmethod
     def parts(sample: Any) -> list[torch.Tensor]:

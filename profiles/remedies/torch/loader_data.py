@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 from unstall.profiles.data.torch import ready_batches
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
-from unstall.profiles.remedies.edits import passes
+from unstall.profiles.remedies.edits import passed
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.remedy import Need
@@ -24,6 +24,17 @@ from unstall.profiles.stages.places import place_of
 
 # Batches that are compared.
 _COMPARED_BATCHES = 4
+# Arguments of a DataLoader whose code decides how a remedy is written.
+_ARGUMENTS = (
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "drop_last",
+    "generator",
+    "persistent_workers",
+    "prefetch_factor",
+)
 # Samples that are made with two seeds, to see whether they draw.
 _COMPARED_SAMPLES = 8
 # The side of the matrices whose product is a unit of the stand-in's computing: about half a millisecond.
@@ -90,13 +101,10 @@ class LoaderData(Data):
         """Whether PyTorch asks the data set for one sample at a time, by its index, and collates them to batches."""
         return not self.is_iterable and self.loader.batch_sampler is not None and self._number > 0
 
-    def passes(self, argument: str) -> bool:
-        """Whether the script's call of `DataLoader` passes an argument."""
-        return self.place is not None and passes(self.place, argument)
-
-    def passes_variable(self, argument: str) -> bool:
-        """Whether the script's call of `DataLoader` passes a variable as an argument."""
-        return self.place is not None and passes(self.place, argument, variable=True)
+    @cached_property
+    def passed(self) -> dict[str, bool]:
+        """Which arguments the script's call of `DataLoader` passes, and whether it passes a variable."""
+        return {} if self.place is None else passed(self.place, _ARGUMENTS)
 
     def states_put_back(self) -> contextlib.AbstractContextManager[None]:
         """Puts back the random states of PyTorch on the CPU and of the loader when the block ends."""

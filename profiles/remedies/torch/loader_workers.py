@@ -45,7 +45,7 @@ class LoaderWorkers(Change["LoaderData", "LoaderPlan"]):
             data,
             "no-workers",
             # PyTorch refuses both settings without workers.
-            {"num_workers": 0} | {name: value for name, value in settings.items() if data.passes(name)},
+            {"num_workers": 0} | {name: value for name, value in settings.items() if name in data.passed},
             "batches made in the process that trains",
             effect="other draws" if data.draws else "identical",
             # Those two remedies set what belongs to workers.

@@ -80,7 +80,7 @@ def _edits(data: LoaderData, place: Place) -> Iterator[Edit]:
     from torch.utils.data import RandomSampler, SequentialSampler
 
     loader = data.loader
-    passed = {name for name in _BATCHED if data.passes(name)}
+    passed = data.passed
     batch_size = "{batch_size}" if "batch_size" in passed else "1"
     if "batch_sampler" in passed:
         yield Edit(place=place, kind="argument", text="sampler={batch_sampler}")
@@ -88,9 +88,9 @@ def _edits(data: LoaderData, place: Place) -> Iterator[Edit]:
         if "sampler" in passed:
             sampler = "{sampler}"
         elif isinstance(loader.sampler, RandomSampler):
-            if data.passes("generator") and not data.passes_variable("generator"):
-                return  # written twice, it would be two generators
-            seeded = ", generator={generator}" if data.passes("generator") else ""
+            if not passed.get("generator", True):
+                return  # no variable: written twice, it would be two generators
+            seeded = ", generator={generator}" if "generator" in passed else ""
             sampler = f"torch.utils.data.RandomSampler({{dataset}}{seeded})"
         elif isinstance(loader.sampler, SequentialSampler):
             sampler = "torch.utils.data.SequentialSampler({dataset})"

@@ -46,7 +46,7 @@ def a_run(**changes):
         a_measured_way(
             "LiteRT float32",
             2000.0,
-            library="LiteRT",
+            runtime="LiteRT",
             products={"FLOAT32 x FLOAT32": 100},
             file_bytes=3_260_000,
             off=3e-7,
@@ -54,7 +54,7 @@ def a_run(**changes):
         a_measured_way(
             "LiteRT int8",
             6000.0,
-            library="LiteRT",
+            runtime="LiteRT",
             products={"INT8 x INT8": 75, "FLOAT32 x FLOAT32": 25},
             file_bytes=820_000,
             right="1111110010",
@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped_compares_with_float32_all_the_same():
 
 def test_products_that_cannot_be_counted_are_said():
     why = "the multiply-adds of WHILE cannot be counted"
-    way = a_measured_way("LiteRT int8", 1000.0, library="LiteRT", uncounted=why, file_bytes=7)
+    way = a_measured_way("LiteRT int8", 1000.0, runtime="LiteRT", uncounted=why, file_bytes=7)
     text = tables_of(KIND, a_fewer_bits_document(a_measured_way("TensorFlow float32", 500.0), way))
     assert "LiteRT int8: the multiply-adds of WHILE cannot be counted." in text
 
