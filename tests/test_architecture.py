@@ -618,6 +618,8 @@ def test_profiles_imports_no_framework_but_keras_into_a_users_process():
     loaded = {name: names - {"keras"} for name, names in frameworks_of().items() if first(name) == "profiles"}
     assert {name for name, names in loaded.items() if names} == {
         "profiles.remedies.tf.tf_data_rebuilt",
+        "profiles.remedies.torch.keeping",
+        "profiles.remedies.torch.kept_before_draws",
         "profiles.remedies.torch.kept_samples",
         "profiles.remedies.torch.loader_data",
         "profiles.remedies.torch.loader_plan",

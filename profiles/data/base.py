@@ -38,6 +38,13 @@ class Copies(Protocol):
         """Returns how many times the workers give the data, from the batch on that shows it; 0 where none does."""
 
 
+class StepWork(Protocol):
+    """What the steps of a loop run."""
+
+    def difference_on(self, threads: int) -> float | None:
+        """Returns how far its outputs on so many threads are off, as a part of the largest; None where not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
     """How a script uses some data, as far as its remedies depend on it. The defaults stand for what is not known.
@@ -51,6 +58,7 @@ class Use:
       epoch_batches: of an epoch, where the library itself does not know it.
       on_gpu: whether the steps run on a GPU.
       anew: whether the script makes the data anew for each epoch, or for each `fit`.
+      work: what a step of a loop runs; None where that is not known.
       left: whether the script leaves the data before their end, in every epoch.
     """
 
@@ -62,6 +70,7 @@ class Use:
     epoch_batches: int | None = None
     on_gpu: bool = False
     anew: bool = False
+    work: StepWork | None = None
     left: bool = False
 
     @property

@@ -93,8 +93,15 @@ class PyDatasets(Adapter):
         from unstall.profiles.remedies.keras.py_dataset import PyDatasetData
         from unstall.profiles.remedies.room import room_here
 
-        calls, name = (room or room_here()).calls, use.name or _variable(use.place)
-        return PyDatasetData(data, changes=PY_DATASET_REMEDIES, needs=needs, calls=calls, place=use.place, name=name)
+        return PyDatasetData(
+            data,
+            changes=PY_DATASET_REMEDIES,
+            needs=needs,
+            room=room or room_here(),
+            place=use.place,
+            name=use.name or _variable(use.place),
+            has_epochs=use.has_epochs,
+        )
 
     def attach(self, loops: Loops) -> Callable[[], None]:
         """Replaces the methods of all such data that give batches, so that `loops` is told. Returns what restores."""

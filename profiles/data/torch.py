@@ -102,6 +102,8 @@ class DataLoaders(Adapter):
             images_per_batch=use.images_per_batch,
             pins=use.on_gpu,
             anew=use.anew,
+            work=use.work,
+            only=only,
         )
 
     def computing_on(self, threads: int) -> Callable[[int], object]:

@@ -21,7 +21,15 @@ from unstall.profiles.stages.places import Place
 # Calls that are put behind one call stand in this order.
 _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
 # What the text of an edit may name, and the statement that imports it.
-_IMPORTS = {"tf": "import tensorflow as tf", "gc": "import gc", "os": "import os", "torch": "import torch"}
+_IMPORTS = {
+    "copy": "import copy",
+    "gc": "import gc",
+    "np": "import numpy as np",
+    "os": "import os",
+    "tf": "import tensorflow as tf",
+    "torch": "import torch",
+    "PIL": "import PIL.Image",
+}
 # Arguments of `fit` that are data, or say how arrays are cut into batches.
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
 # Attributes of what a library's call returns that what stands behind the call has not.

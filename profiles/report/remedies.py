@@ -178,10 +178,10 @@ def tried_lines(trial: Trial, gains: Gains, budget: str = OPTION) -> tuple[Scree
     Args:
       budget: what sets the budget.
     """
-    others = sorted((gain for gain in gains.all[1:] if gain is not gains.chosen), key=lambda gain: -gain.best[0])
+    others = sorted((gain for gain in gains.all[1:] if gain is not gains.chosen), key=lambda gain: -gain.in_script[0])
     lines = []
     if others:
-        told = ", ".join(f"{gain.name} {gain.best[0]:.2f}x ({range_text(gain.best[1])})" for gain in others)
+        told = ", ".join(f"{gain.name} {gain.in_script[0]:.2f}x ({range_text(gain.in_script[1])})" for gain in others)
         why = "" if gains.chosen is not None else f": none is shown to gain {100 * EQUAL_RATIO:g}% or more"
         lines.append(ScreenLine(label="TRIED", text=f"{told}{why}."))
     reasons: dict[str, list[str]] = {}

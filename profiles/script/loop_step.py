@@ -88,6 +88,38 @@ class Work:
             optimizer.step()
             optimizer.zero_grad()
 
+    def difference_on(self, threads: int) -> float | None:
+        """Compares the outputs of the modules on so many threads of PyTorch's with those on as many as now.
+
+        Returns:
+          The largest difference, as a part of the largest value; None where the modules fail on made-up values.
+        """
+        now = torch.get_num_threads()
+        outputs = []
+        try:
+            for number in (now, threads):
+                torch.set_num_threads(number)
+                with self.put_back(), torch.random.fork_rng(devices=()), torch.no_grad():
+                    torch.default_generator.manual_seed(0)
+                    outputs.append([tensor.float() for output in self._outputs() for _, tensor in _tensors(output)])
+        except Exception:  # the modules are the script's own code, and can raise anything
+            return None
+        finally:
+            torch.set_num_threads(now)
+        largest = max((float(tensor.abs().max()) for tensor in outputs[0] if tensor.numel()), default=0.0)
+        off = [float((one - other).abs().max()) for one, other in zip(*outputs, strict=True) if one.numel()]
+        return max(off, default=0.0) / largest if largest else 0.0
+
+    def _outputs(self) -> list[Any]:
+        """Calls the modules without gradients, and returns what each gives."""
+        outputs: list[Any] = []
+        for call in self.calls:
+            args, kwargs = _mapped(
+                lambda leaf: _at(outputs[leaf.call], leaf.path) if isinstance(leaf, _Output) else leaf, call.arguments
+            )
+            outputs.append(call.module(*args, **kwargs))
+        return outputs
+
     @contextmanager
     def put_back(self) -> Iterator[None]:
         """Sets the modules to the mode of the step; restores modes, parameters, buffers and optimizers at the end."""

@@ -18,6 +18,7 @@ from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import Data, Failed
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.remedy import TUNER, Need
+from unstall.profiles.remedies.room import Room
 from unstall.profiles.stages.places import Place
 
 # Batches that are compared.
@@ -52,13 +53,14 @@ class PyDatasetData(Data):
       dataset: what was given to `fit`.
       changes: that may be offered, such as `PY_DATASET_REMEDIES`.
       needs: what it loses, the most first, which calls for remedies.
-      calls: how many calls at once the cores can take.
+      room: what the remedies may take.
       place: the call of `fit`; None where it is not known.
       name: the variable that holds the dataset in the code of that call; None where it is not known.
+      has_epochs: whether that call trains for several epochs.
 
     Attributes:
-      dataset, needs, place, name: as given.
-      calls: as given, at least 2.
+      dataset, needs, room, place, name, has_epochs: as given.
+      calls: how many calls at once the cores can take, at least 2.
       queue: how many batches may lie ready, where there are as many workers as calls.
 
     Raises:
@@ -71,9 +73,10 @@ class PyDatasetData(Data):
         *,
         changes: Sequence[Change[PyDatasetData, DatasetPlan]],
         needs: Collection[Need],
-        calls: int,
+        room: Room,
         place: Place | None = None,
         name: str | None = None,
+        has_epochs: bool = False,
     ) -> None:
         super().__init__()
         if dataset.num_batches is None:
@@ -81,7 +84,7 @@ class PyDatasetData(Data):
         if not dataset.num_batches:
             raise Failed("the data have no batch")
         self.dataset, self.needs, self.place, self.name = dataset, frozenset(needs), place, name
-        self.calls = max(2, calls)
+        self.room, self.has_epochs, self.calls = room, has_epochs, max(2, room.calls)
         self.queue = max(int(dataset.max_queue_size), _QUEUE_PER_WORKER * self.calls)
         is_tuned = keras.backend.backend() == "tensorflow" and not has_workers(dataset)
         self.edges_by = TUNER if is_tuned else None

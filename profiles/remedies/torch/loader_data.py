@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from unstall.profiles.data.base import StepWork
 from unstall.profiles.data.torch import ready_batches
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
 from unstall.profiles.remedies.edits import passed
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
+from unstall.profiles.remedies.random_states import Generators
 from unstall.profiles.remedies.remedy import Need
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.torch.loader_plan import LoaderPlan, loader_from, plan_of
@@ -52,9 +54,11 @@ class LoaderData(Data):
       images_per_batch: of a full batch; None where that is not known.
       pins: whether the loop trains on a GPU, so that pinned memory may help.
       anew: whether the script recreates the loader for each epoch, so that no workers can stay.
+      work: what a step of the script runs; None where that is not known.
+      only: the remedies that are looked for; all unless given.
 
     Attributes:
-      loader, needs, pins, anew: as given.
+      loader, needs, pins, anew, work, only: as given.
       room: as given.
       calls: how many workers the cores can take, at least 1.
       place: where the script made the loader; None where that is not known.
@@ -73,9 +77,12 @@ class LoaderData(Data):
         images_per_batch: int | None,
         pins: bool = False,
         anew: bool = False,
+        work: StepWork | None = None,
+        only: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.loader, self.needs, self.pins, self.anew = loader, frozenset(needs), pins, anew
+        self.work, self.only, self._threads = work, only, torch.get_num_threads()
         self.room, self.calls = room, max(1, room.calls)
         place = place_of(loader)
         # A loader that a library makes has no call of its own in the script's code.
@@ -107,8 +114,11 @@ class LoaderData(Data):
         return {} if self.place is None else passed(self.place, _ARGUMENTS)
 
     def states_put_back(self) -> contextlib.AbstractContextManager[None]:
-        """Puts back the random states of PyTorch on the CPU and of the loader when the block ends."""
-        return _states_put_back(self.loader)
+        """Puts back all random states when the block ends: the global ones, and what the loader and its data hold.
+
+        Inside, seed `torch.default_generator`: `torch.manual_seed` would seed the GPU as well.
+        """
+        return Generators(self.loader).put_back()
 
     @cached_property
     def draws(self) -> bool:
@@ -116,7 +126,7 @@ class LoaderData(Data):
         if self.is_iterable or not self._number:
             return False
         try:
-            with _states_put_back(self.loader):
+            with self.states_put_back():
                 sampler = self.loader.sampler if self.loader.batch_sampler is None else self.loader.batch_sampler
                 first = next(iter(sampler))
                 indices = first[:_COMPARED_SAMPLES] if isinstance(first, (list, tuple)) else [first]
@@ -144,36 +154,25 @@ class LoaderData(Data):
     def built(self, names: Sequence[str], batches: float) -> Any:
         return loader_from(self._plan(names, batches))
 
+    def whole(self, names: Sequence[str]) -> Any:
+        plan = self._plan(names, WHOLE)
+        torch.set_num_threads(plan.threads)
+        return loader_from(plan)
+
     def _by_hand(self, data: Any) -> Iterator[Any]:
         return iter(data)
 
     def _plan(self, names: Sequence[str], batches: float) -> LoaderPlan:
-        plan = plan_of(self.loader, batches)
+        plan = plan_of(self.loader, batches, self._threads)
         self._offers.change(plan, names)
         return plan
 
     def _first_batches(self, names: Sequence[str]) -> list[Any]:
-        with _states_put_back(self.loader):
+        with self.states_put_back():
             torch.default_generator.manual_seed(0)
             loader = self.built(names, min(_COMPARED_BATCHES, self._number))
             loader.in_order = True
             return [_as_numpy(batch) for batch in itertools.islice(loader, _COMPARED_BATCHES)]
-
-
-@contextlib.contextmanager
-def _states_put_back(loader: Any) -> Iterator[None]:
-    """Puts back the random states of PyTorch on the CPU and of the loader when the block ends.
-
-    Inside, seed `torch.default_generator`: `torch.manual_seed` would seed the GPU as well.
-    """
-    owners = (loader, loader.sampler, loader.batch_sampler)
-    given = [generator for owner in owners if (generator := getattr(owner, "generator", None)) is not None]
-    states = [(generator, generator.get_state()) for generator in (torch.default_generator, *given)]
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
 
 
 def computing_on(threads: int) -> Callable[[int], object]:

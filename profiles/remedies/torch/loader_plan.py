@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 # Arguments of a DataLoader that are attributes of it as well.
@@ -42,6 +43,7 @@ class LoaderPlan:
       settings: the other arguments, such as `num_workers` and `collate_fn`.
       batches: of an epoch; infinite for whole epochs, whose length may change where that of the sampler does. An
         IterableDataset is not cut.
+      threads: of PyTorch's own, on which the steps run that take the batches.
       repeats: whether all epochs of so many batches have the samples of the first, as whole epochs have all samples.
     """
 
@@ -52,11 +54,12 @@ class LoaderPlan:
     drop_last: bool
     settings: dict[str, Any]
     batches: float
+    threads: int
     repeats: bool = False
 
 
-def plan_of(loader: Any, batches: float) -> LoaderPlan:
-    """Returns what a DataLoader was built from, for epochs of so many batches."""
+def plan_of(loader: Any, batches: float, threads: int) -> LoaderPlan:
+    """Returns what a DataLoader was built from, for epochs of so many batches and steps on so many threads."""
     return LoaderPlan(
         dataset=loader.dataset,
         sampler=loader.sampler,
@@ -65,6 +68,7 @@ def plan_of(loader: Any, batches: float) -> LoaderPlan:
         drop_last=loader.drop_last,
         settings={name: getattr(loader, name) for name in _KEPT if hasattr(loader, name)},
         batches=batches,
+        threads=threads,
     )
 
 
@@ -76,10 +80,24 @@ def loader_from(plan: LoaderPlan) -> Any:
     if not settings.get("pin_memory_device"):
         settings.pop("pin_memory_device", None)
     if isinstance(plan.dataset, IterableDataset):
-        return DataLoader(plan.dataset, batch_size=plan.batch_size, drop_last=plan.drop_last, **settings)
-    if plan.batch_sampler is None:
-        return DataLoader(plan.dataset, batch_size=None, sampler=_first(plan.sampler, plan), **settings)
-    return DataLoader(plan.dataset, batch_sampler=_first(plan.batch_sampler, plan), **settings)
+        batched: dict[str, Any] = {"batch_size": plan.batch_size, "drop_last": plan.drop_last}
+    elif plan.batch_sampler is None:
+        batched = {"batch_size": None, "sampler": _first(plan.sampler, plan)}
+    else:
+        batched = {"batch_sampler": _first(plan.batch_sampler, plan)}
+    loader = _OnThreads(plan.dataset, **batched, **settings)
+    loader.threads = plan.threads
+    return loader
+
+
+class _OnThreads(DataLoader[Any]):
+    """A DataLoader between whose batches PyTorch computes on so many threads: others are measured in turns with it."""
+
+    threads: int
+
+    def __iter__(self) -> Any:
+        torch.set_num_threads(self.threads)
+        return super().__iter__()
 
 
 def _first(sampler: Any, plan: LoaderPlan) -> Any:

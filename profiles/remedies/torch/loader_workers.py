@@ -1,4 +1,4 @@
-"""Batches made by more workers, by fewer where there are more workers than cores, or by none."""
+"""Batches made by more workers, by fewer, or by none."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 
 class LoaderWorkers(Change["LoaderData", "LoaderPlan"]):
-    """As many workers as there are cores, or twice as many; they stay between epochs unless the loader is recreated.
+    """As many workers as there are cores, half or twice as many; they stay between epochs where the loader does.
 
-    Without workers nothing is sent between processes, which takes longer than making a batch of data in memory.
+    Half of the cores are left to a model that computes on them. Without workers nothing is sent between processes,
+    which takes longer than making a batch of data in memory.
     """
 
-    names = ("workers", "more-workers", "fewer-workers", "no-workers")
+    names = ("workers", "half-workers", "more-workers", "fewer-workers", "no-workers")
     serves = ("waiting", "edges")
 
     def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan] | Untried]:
-        workers = int(data.loader.num_workers)
+        workers, half = int(data.loader.num_workers), data.calls // 2
         if "waiting" in data.needs and data.is_iterable:
             if not workers:
                 reason = "each worker would read the whole IterableDataset: divide it by get_worker_info first"
@@ -36,6 +37,9 @@ class LoaderWorkers(Change["LoaderData", "LoaderPlan"]):
         if workers > data.calls:
             text = f"batches made by {data.calls} workers, as many as there are cores"
             yield self._offer(data, "fewer-workers", data.calls, text)
+        if half and half != workers and not data.is_iterable and (workers or "waiting" in data.needs):
+            text = f"batches made by {half} worker{'' if half == 1 else 's'}, half as many as there are cores"
+            yield self._offer(data, "half-workers", half, text)
         if workers and not data.is_iterable:
             yield self._without(data)
 

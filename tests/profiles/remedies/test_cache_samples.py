@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
-from tests.checks import run_python
+from tests.checks import INSTALLED, run_python
 from unstall.profiles.data import Use, adapter
+from unstall.profiles.remedies import reading_twice
 from unstall.profiles.remedies.edits import edited
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.remedies.torch import cache_samples
 from unstall.profiles.stages.places import note_places
 
 pytestmark = pytest.mark.needs("torch")
@@ -88,7 +93,7 @@ class Texts(Rows):
 
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_samples, "_LEAST_NS", 0)
+    monkeypatch.setattr(reading_twice, "_LEAST_NS", 0)
 
 
 def opened(dataset: Any, room: Room = ROOM, **settings: Any) -> Any:
@@ -113,10 +118,10 @@ def why_not(dataset: Any, **settings: Any) -> str:
         (ByPython(), "making a sample draws random numbers"),
         (ByItsOwn(), "making a sample draws random numbers"),
         (Unseen(), "samples differ when they are made again"),
-        (Counts(), "making a sample changes `calls` of the data set"),
-        (Epochs(), "the data set has `set_epoch`"),
+        (Counts(), "making a sample changes `calls` of the data"),
+        (Epochs(), "the data have `set_epoch`"),
         (Shapes(), "its samples differ in shape or type"),
-        (Texts(), "its samples are of type str"),
+        (Texts(), "they are of type str"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Rows) else "",
 )
@@ -176,6 +181,32 @@ def test_the_batches_are_those_of_the_script_and_a_part_of_an_epoch_has_the_same
     assert first == second and len(first) == 2
 
 
+class DrawnOnce(Rows):
+    """Draws when it is made, and never again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = np.random.rand(40, 3)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.values[index].copy(), index
+
+
+def test_the_order_of_epochs_is_drawn_as_before_and_what_was_drawn_once_may_be_kept() -> None:
+    import torch
+
+    data = opened(DrawnOnce())
+    assert "cache-samples" in [remedy.name for remedy in data.remedies]
+
+    def orders(names: tuple[str, ...]) -> list[list[int]]:
+        torch.manual_seed(4)
+        loader = data.built(names, float("inf"))
+        return [[int(number) for batch in loader for number in batch[1]] for _ in range(3)]
+
+    kept = orders(("cache-samples",))
+    assert kept == orders(()) and kept[0] != kept[1] != kept[2]
+
+
 SCRIPT = """
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -203,12 +234,11 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_script_with_the_edit_prints_the_same_batches(workers: int, tmp_path: Path) -> None:
+def edit(script: Path, workers: int) -> str:
+    """Writes the script, and returns its text with the edit."""
     import torch
     from torch.utils.data import DataLoader
 
-    script, new = tmp_path / "train.py", tmp_path / "edited.py"
     script.write_text(SCRIPT.replace("WORKERS", str(workers)))
     end_notes = note_places(DataLoader)
     try:
@@ -220,8 +250,84 @@ def test_a_script_with_the_edit_prints_the_same_batches(workers: int, tmp_path: 
         end_notes()
     data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
     [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
-    new.write_text(edited(script.read_text(), remedy.edits))
-    assert len(remedy.edits[0].text.splitlines()) <= 30 and "unstall" not in new.read_text()
+    assert len(remedy.edits[0].text.splitlines()) <= 30
+    return str(edited(script.read_text(), remedy.edits))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_script_with_the_edit_prints_the_same_batches(workers: int, tmp_path: Path) -> None:
+    script, new = tmp_path / "train.py", tmp_path / "edited.py"
+    new.write_text(edit(script, workers))
+    assert "unstall" not in new.read_text()
     before, after = run_python(tmp_path, script.name), run_python(tmp_path, new.name)
     assert after.returncode == 0, after.stderr
     assert after.stdout == before.stdout and len(before.stdout.splitlines()) == 9
+
+
+@pytest.mark.parametrize("context", ["forkserver", "spawn"])
+def test_workers_that_are_not_forked_share_the_samples_too(context: str, tmp_path: Path) -> None:
+    script, new = tmp_path / "train.py", tmp_path / "edited.py"
+    others = f"num_workers=2, multiprocessing_context={context!r}"
+    new.write_text(edit(script, 0).replace("num_workers=0", others))
+    script.write_text(script.read_text().replace("num_workers=0", others))
+    before, after = run_python(tmp_path, script.name), run_python(tmp_path, new.name)
+    assert after.returncode == 0, after.stderr
+    assert after.stdout == before.stdout and len(before.stdout.splitlines()) == 9
+
+
+@pytest.mark.parametrize("ends", ["an error", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_nothing_stays_in_shared_memory_however_the_script_ends(ends: str, tmp_path: Path) -> None:
+    new = tmp_path / "edited.py"
+    # Files of other programs may come and go meanwhile.
+    waits = "raise ValueError" if ends == "an error" else "__import__('time').sleep(60)"
+    text = edit(tmp_path / "train.py", 2).replace("torch.ones(3)", "torch.ones(100_000)")
+    text = text.replace('print(batch["rows"].tolist(), batch["number"], batch["rows"].dtype)', "pass")
+    new.write_text(text.replace("    return loader", f"        print('read', flush=True); {waits}"))
+    before = set(Path("/dev/shm").iterdir())
+    with subprocess.Popen(
+        [sys.executable, new.name], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "read\n"
+        workers = psutil.Process(process.pid).children(recursive=True)
+        if ends != "an error":
+            process.send_signal(getattr(signal, ends))
+        process.wait(timeout=60)
+        psutil.wait_procs(workers, timeout=60)
+    assert not [path.name for path in set(Path("/dev/shm").iterdir()) - before if path.name.startswith("torch_")]
+    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_container_with_little_shared_memory_is_a_limit(tmp_path: Path) -> None:
+    code = """
+import numpy as np
+from torch.utils.data import DataLoader
+from unstall.profiles.data import Use, adapter
+from unstall.profiles.remedies import reading_twice
+from unstall.profiles.remedies.room import Room
+reading_twice._LEAST_NS = 0
+class Rows:
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return np.full(1_000_000, index, np.uint8)
+for workers in (0, 2):
+    room = Room(calls=2, memory_bytes=1e9, disk_bytes=1e9)
+    data = adapter(loader := DataLoader(Rows(), num_workers=workers)).rebuilt(loader, Use(), ["waiting"], room=room)
+    print([one.name for one in data.remedies if "cache" in one.name], [one.reason for one in data.untried])
+    print(data.fits(("cache-samples", "workers")))
+"""
+    (tmp_path / "look.py").write_text(code)
+    mounts = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*mounts, "true"], capture_output=True).returncode:
+        pytest.skip("this user may mount nothing")
+    shown = subprocess.run(
+        [*mounts, sys.executable, "look.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(INSTALLED)},
+    )
+    assert shown.returncode == 0, shown.stderr
+    alone, its_fit, shared, _ = shown.stdout.splitlines()
+    assert (alone, its_fit) == ("['cache-samples'] []", "False")
+    assert shared.startswith("[] ['its samples have 40 MB, more than 3") and "(/dev/shm)" in shared

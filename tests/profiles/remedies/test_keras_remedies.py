@@ -67,7 +67,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def py_data(dataset, needs=("waiting",), changes=PY_DATASET_REMEDIES, **settings):
-    return PyDatasetData(dataset, changes=changes, needs=needs, calls=2, **settings)
+    return PyDatasetData(dataset, changes=changes, needs=needs, room=ROOM, **settings)
 
 
 def test_workers_threads_and_processes_are_offered_and_serve_the_same_batches():

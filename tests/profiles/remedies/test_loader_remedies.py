@@ -68,7 +68,7 @@ def seen(loader):
 
 def test_workers_are_offered_and_serve_the_same_batches(torch):
     data = data_of(loader_of())
-    assert names(data) == ["workers", "more-workers"]
+    assert names(data) == ["workers", "more-workers", "half-workers"]
     for name in names(data):
         assert data.compared((name,)).effect == "identical"
     built = data.built(("more-workers",), 3)
@@ -97,15 +97,15 @@ def test_batches_that_may_come_in_any_order_still_may(torch):
 
 def test_workers_that_are_there_may_stay_and_prepare_more(torch):
     data = data_of(loader_of(num_workers=2))
-    assert names(data) == ["more-workers", "no-workers", "persistent", "more-ready"]
+    assert names(data) == ["more-workers", "half-workers", "no-workers", "persistent", "more-ready"]
     assert data.built(("persistent", "more-ready"), 5).prefetch_factor == 4
-    assert names(data_of(loader_of(num_workers=2), needs=("edges",))) == ["no-workers", "persistent"]
+    assert names(data_of(loader_of(num_workers=2), needs=("edges",))) == ["half-workers", "no-workers", "persistent"]
     assert "pin" in names(data_of(loader_of(), pins=True))
 
 
 def test_more_workers_than_cores_may_be_too_many(torch):
     data = data_of(loader_of(num_workers=6), needs=("edges",))
-    assert names(data) == ["fewer-workers", "no-workers", "persistent"]
+    assert names(data) == ["fewer-workers", "half-workers", "no-workers", "persistent"]
     built = data.built(("fewer-workers",), 3)
     assert (built.num_workers, built.persistent_workers) == (2, True)
     assert data.edges_by == "workers that start anew" and all(remedy.ends_edges for remedy in data.remedies)
@@ -213,7 +213,7 @@ class Augmented(Numbers):
 def test_workers_draw_other_numbers_where_the_data_set_draws(torch):
     data = data_of(loader_of(Augmented(40)))
     effects = {remedy.name: remedy.effect for remedy in data.remedies}
-    assert effects == {"workers": "other draws", "more-workers": "other draws"}
+    assert effects == dict.fromkeys(("workers", "more-workers", "half-workers"), "other draws")
     assert data.compared(("workers",)).effect == "other draws"
     data = data_of(loader_of(Augmented(40), num_workers=2))
     effects = {remedy.name: remedy.effect for remedy in data.remedies}
@@ -230,8 +230,11 @@ def test_workers_of_a_loader_that_is_made_anew_do_not_stay(torch):
         loader = loader_of(num_workers=workers)
         return LoaderData(loader, changes=REMEDIES, needs=needs, room=ROOM, images_per_batch=4, anew=True)
 
-    assert names(of(2)) == ["more-workers", "no-workers", "more-ready"] and of(2).untried[0].name == "persistent"
-    assert names(of(2, needs=("waiting",))) == ["more-workers", "no-workers", "more-ready"]
+    assert (
+        names(of(2)) == ["more-workers", "half-workers", "no-workers", "more-ready"]
+        and of(2).untried[0].name == "persistent"
+    )
+    assert names(of(2, needs=("waiting",))) == ["more-workers", "half-workers", "no-workers", "more-ready"]
     assert of(0).remedies[0].code == "DataLoader(..., num_workers=2)"
     assert not any(remedy.ends_edges for remedy in of(0).remedies)
 
@@ -253,7 +256,7 @@ class Kept(Change):
 
 def test_a_change_that_is_appended_is_found_built_compared_and_combined(torch):
     data = data_of(loader_of(), changes=(*REMEDIES, Kept()))
-    assert names(data) == ["workers", "more-workers", "kept"]
+    assert names(data) == ["workers", "more-workers", "half-workers", "kept"]
     both = data.built(("more-workers", "kept"), 3)
     assert (type(both.dataset), both.num_workers, len(both)) == (list, 4, 3)
     assert isinstance(data.built((), 3).dataset, Numbers)
@@ -291,9 +294,10 @@ def test_conflicts_name_remedies_that_there_are():
     data = data_of(loader_of(num_workers=6), pins=True)
     pairs = [(one, other) for one in offered for other in offered if one != other]
     apart = {frozenset(pair) for pair in pairs if not data.fits(pair)}
-    without = ("workers", "more-workers", "fewer-workers", "persistent", "more-ready")
-    assert apart == {frozenset({"fewer-workers", other}) for other in ("workers", "more-workers")} | {
-        frozenset({"no-workers", other}) for other in without
+    numbers = {"workers", "half-workers", "more-workers", "fewer-workers", "no-workers"}
+    assert apart == {
+        *(frozenset(pair) for pair in pairs if numbers.issuperset(pair) and set(pair) != {"workers", "more-workers"}),
+        *(frozenset({"no-workers", other}) for other in ("persistent", "more-ready")),
     }
 
 

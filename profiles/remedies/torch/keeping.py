@@ -1,0 +1,67 @@
+"""What is found out about samples before they are kept: whether they stay the same, and how large they are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unstall.profiles.remedies.reading_twice import ReadTwice, Refused, read_twice
+from unstall.profiles.remedies.remedy import Untried
+from unstall.profiles.remedies.torch.kept_samples import KeptSamples
+
+if TYPE_CHECKING:
+    from unstall.profiles.remedies.torch.loader_data import LoaderData
+
+# Half of the free shared memory may be taken, as of the other memory.
+_SHARED, _FREE_RATIO = Path("/dev/shm"), 0.5
+
+
+def samples_read(
+    dataset: Any, arrays_of: Callable[[Any], list[np.ndarray]], watched: Any
+) -> ReadTwice | Refused | None:
+    """Makes some samples of a map-style data set twice, as `read_twice`."""
+    return read_twice(dataset, len(dataset), "sample", arrays_of, watched=watched)
+
+
+def as_tensors(sample: Any) -> list[np.ndarray]:
+    """Returns the parts of a sample, which must be tensors, arrays or numbers."""
+    if type(sample) not in (tuple, list, dict) and not hasattr(sample, "shape"):
+        raise TypeError(f"they are of type {type(sample).__name__}, and neither tensors, arrays nor numbers")
+    return [part.numpy() for part in KeptSamples.parts(sample)]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Samples that fit into memory.
+
+    Attributes:
+      size_bytes: of all.
+      is_shared: whether they fit into the memory that workers share; without, each worker would keep all of them.
+    """
+
+    size_bytes: int
+    is_shared: bool
+
+    @property
+    def conflicts(self) -> tuple[str, ...]:
+        """The remedies that do not go with samples kept by each worker on its own."""
+        return () if self.is_shared else ("workers", "half-workers", "more-workers")
+
+
+def kept(data: LoaderData, read: ReadTwice, name: str) -> Kept | Untried:
+    """Returns whether all samples fit into memory, and into that which workers share; if not, as the named remedy."""
+    size_bytes = read.bytes_each * len(data.loader.dataset)
+    shared_bytes = _FREE_RATIO * shutil.disk_usage(_SHARED).free if _SHARED.exists() else 0
+    limit = None
+    if size_bytes > data.room.memory_bytes:
+        limit = f"{data.room.memory_bytes / 1e6:,.0f} MB of memory"
+    elif data.loader.num_workers and size_bytes > shared_bytes:
+        limit = f"{shared_bytes / 1e6:,.0f} MB of shared memory ({_SHARED}) that workers may take"
+    if limit is not None:
+        return Untried(name=name, reason=f"its samples have {size_bytes / 1e6:,.0f} MB, more than {limit}")
+    return Kept(size_bytes, size_bytes <= shared_bytes)
