@@ -16,6 +16,8 @@ from unstall.profiles.unit import Unit
 UNEXPLAINED_RATIO = 0.10
 # A smaller difference between two runs is noise, so that a cheaper stage has no measurable cost.
 LEAST_US = 2.0
+# Kinds of the stages that are of no library.
+OTHER_PYTHON, SCRIPTS_OWN = "other python", "the script's own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,21 @@ class ImageTail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsersLine:
+    """A line of the user's code in which a loader spends time, with all that it calls in libraries.
+
+    Attributes:
+      location: "dataset.py:31".
+      code: what it evaluates then, in short: "self.tokenizer(...)".
+      ratio: its part of the time to make batches in one thread.
+    """
+
+    location: str
+    code: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageTable:
     """How the time of a loader divides into stages.
 
@@ -95,6 +112,11 @@ class StageTable:
       effective_parallelism: CPU time over wall time of the loader alone, as it runs; None where it was not measured.
       workers: threads or processes that were asked for, where the loader is Keras'.
       workers_seen: the most of those workers that were busy at once.
+      workers_start_s: time until worker processes that start give their first batch, beyond the time to make it; None
+        where none start with each epoch.
+      epoch_end_s: time of the data's own `on_epoch_end`; None where it has none.
+      lines: of the user's code that take most of the time, the most costly first.
+      decoded_pixels, wanted_pixels: of a mean image as it is decoded, and as a batch has it; None where not known.
       tail: times of single images; None where they cannot be timed separately.
       storage: that the loader's files lie on; None where no file was seen.
       rest: names what takes CPU time outside the stages; None where unknown.
@@ -108,6 +130,11 @@ class StageTable:
     effective_parallelism: float | None = None
     workers: int | None = None
     workers_seen: int | None = None
+    workers_start_s: float | None = None
+    epoch_end_s: float | None = None
+    lines: tuple[UsersLine, ...] = ()
+    decoded_pixels: float | None = None
+    wanted_pixels: int | None = None
     tail: ImageTail | None = None
     storage: Storage | None = None
     rest: str | None = None
@@ -171,6 +198,11 @@ class StageTable:
             "workers": self.workers,
             "workers_seen": self.workers_seen,
             "cores": self.cores,
+            "workers_start_s": self.workers_start_s,
+            "epoch_end_s": self.epoch_end_s,
+            "users_lines": [asdict(line) for line in self.lines],
+            "decoded_pixels": self.decoded_pixels,
+            "wanted_pixels": self.wanted_pixels,
             "storage": None if self.storage is None else self.storage.text,
             "tail": None if self.tail is None else asdict(self.tail),
             "reason": self.reason,

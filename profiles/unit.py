@@ -66,6 +66,15 @@ def unit_of(inputs: Any, *, channels_axis: int) -> Unit:
     return IMAGE if any(_is_image(shape, channels_axis) for shape in _shapes(inputs)) else SAMPLE
 
 
+def pixels_in(inputs: Any, *, channels_axis: int) -> int | None:
+    """Returns the pixels of an image of a batch, as `unit_of` finds it; None where the batch holds no images."""
+    image = next((shape for shape in _shapes(inputs) if _is_image(shape, channels_axis)), None)
+    if image is None:
+        return None
+    height, width = [size for axis, size in enumerate(image) if axis not in (0, channels_axis % _RANK)]
+    return None if height is None or width is None else height * width
+
+
 def common_unit(units: Iterable[Unit]) -> Unit:
     """Returns the unit for the head of a table that has rows of these units."""
     different = set(units)

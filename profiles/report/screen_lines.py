@@ -13,6 +13,7 @@ from unstall.profiles.results.parts import Parts
 from unstall.profiles.results.result import Result
 from unstall.profiles.results.rules import BOUND_NAMES, OVERSIZED_RATIO, why_uncertain
 from unstall.profiles.results.verdict import Verdict, evidence_of
+from unstall.profiles.stage_table import OTHER_PYTHON, SCRIPTS_OWN
 
 # The signs of the parts of a bar, and what a sentence calls them.
 SIGNS = {
@@ -41,6 +42,7 @@ _FAULTS = (
     "copied data",
     "forked workers",
     "retraced steps",
+    "unknown shape",
     "waits for each step",
     "growing memory",
     "remote storage",
@@ -131,12 +133,17 @@ def stages_line(result: Result) -> ScreenLine | None:
             name = f"{stage.name} ({stage.location})" if stage.location else stage.name
             shares[name] = shares.get(name, 0.0) + table.share(stage)
         costly = sorted((name for name in shares if shares[name] >= _LEAST_STAGE), key=lambda name: -shares[name])
-        if costly:
+        if table.lines:
+            told = ", ".join(f"{line.location} {line.code} {line.ratio:.0%}" for line in table.lines[:_MOST_STAGES])
+            libraries = [stage.name for stage in table.stages if stage.kind not in (OTHER_PYTHON, SCRIPTS_OWN)]
+            called = [name for name in costly if name in libraries][:1]
+            clauses.append(f"{told} of the loader's time" + "".join(f"; {name} {shares[name]:.0%}" for name in called))
+        elif costly:
             told = ", ".join(f"{name} {shares[name]:.0%}" for name in costly[:_MOST_STAGES])
             clauses.append(f"{told} of the loader's time")
     elif result.stages is not None and result.stages.reason is not None:
         clauses.append(f"its stages are not known: {result.stages.reason}")
-    decoded, wanted = result.subject.decoded_pixels, result.subject.wanted_pixels
+    decoded, wanted = result.pixels
     if decoded and wanted and decoded / wanted >= OVERSIZED_RATIO:
         clauses.append(f"images are decoded at {decoded / wanted:,.0f} times the pixels that the model takes")
     return ScreenLine(label="WHY", text=f"{'; '.join(clauses)}.") if clauses else None

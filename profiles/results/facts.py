@@ -45,6 +45,8 @@ class Facts:
         device that computes asynchronously; 0 to 1.
       fetching_ratio: share of the time of such steps in which the loader held the host, 0 to 1.
       retraced: None where nothing was traced after the first steps.
+      unknown_shape: a shape of the batches that TensorFlow does not know, and from which function on:
+        "(None, 64, 64, None) from load (train.py:12) on". None where all are known.
       copies: how many workers each give the whole data set; None where they share it.
     """
 
@@ -64,4 +66,5 @@ class Facts:
     waited_for_ratio: float | None = None
     fetching_ratio: float | None = None
     retraced: Retraced | None = None
+    unknown_shape: str | None = None
     copies: int | None = None

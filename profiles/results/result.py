@@ -88,6 +88,13 @@ class Result:
         return min(max(cpu_us / 1e6 * self.epoch_images_per_sec, held_up), max(shares.compute, 0.0))
 
     @property
+    def pixels(self) -> tuple[float | None, float | None]:
+        """Pixels of a mean image as it is decoded in every epoch, and as the model takes it; None where not known."""
+        if self.stages is not None and self.stages.decoded_pixels is not None:
+            return self.stages.decoded_pixels, self.stages.wanted_pixels
+        return self.subject.decoded_pixels, self.subject.wanted_pixels
+
+    @property
     def first_batch_ratio(self) -> float:
         """The part of the epochs before their first batch, which is known however few steps they have."""
         explained = self.explained

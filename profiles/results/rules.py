@@ -15,6 +15,7 @@ from unstall.profiles.results.attribution import BALANCED_FROM, INPUT_FROM, boun
 from unstall.profiles.results.evidence import Evidence, Finding, PossibleGain
 from unstall.profiles.results.flags import FlagKind
 from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import Stage
 from unstall.profiles.statistics import LEAST_ROUNDS, Interval, falls, median, slope
 from unstall.profiles.unit import Unit
 
@@ -60,6 +61,11 @@ PART_NAMES = {
     "prep_stall": "waiting for batches",
     "interference": "the loader taking cores from the model",
     "epoch_overhead": "epoch edges",
+}
+# How libraries decode a JPEG at half, a quarter or an eighth of its size, by the kind of their stages.
+_SCALED_DECODES = {
+    "Pillow": '`image.draft("RGB", (width, height))` right after `Image.open`',
+    "OpenCV": "`cv2.IMREAD_REDUCED_COLOR_4`",
 }
 _DECODES = ("decode", "imread", "jpeg", "pil.image.load", "pil.image.convert", "load_img")
 
@@ -205,6 +211,20 @@ def retraced_steps(evidence: Evidence) -> Finding | None:
     )
 
 
+def unknown_shape(evidence: Evidence) -> Finding | None:
+    """Finds that TensorFlow does not know the shape of images."""
+    shape = evidence.result.subject.facts.unknown_shape
+    if shape is None:
+        return None
+    return Finding(
+        rule="unknown shape",
+        text=f"TensorFlow does not know the shape of the batches: {shape}. Steps on them are traced for any shape, and "
+        "may take several times as long: say `channels=3` where images are decoded, or `tf.ensure_shape` at the end of "
+        "the map",
+        hypothesis=True,
+    )
+
+
 def waits_for_each_step(evidence: Evidence) -> Finding | None:
     """Finds that a script waits for a device behind it in each step, so that no loading goes on beside the steps."""
     ratio = evidence.result.subject.facts.waited_for_ratio
@@ -315,9 +335,17 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
         rule="oversized decode",
         text=text,
         cost_ratio=share,
-        advice="decode at a fraction of the size, or prepare smaller copies once" if predicted else None,
+        advice=f"decode at a fraction of the size{_how(decodes)}, or prepare smaller copies once"
+        if predicted
+        else None,
         gain=predicted,
     )
+
+
+def _how(decodes: Sequence[Stage]) -> str:
+    """Returns how the libraries of some stages decode at a fraction of the size, in brackets; "" where not known."""
+    known = dict.fromkeys(_SCALED_DECODES[stage.kind] for stage in decodes if stage.kind in _SCALED_DECODES)
+    return f" ({', '.join(known)})" if known else ""
 
 
 def costly_epoch_edges(evidence: Evidence) -> Finding | None:
@@ -330,7 +358,8 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     opening_s = min(evidence.result.first_batch_s, lost_s)
     gain = _gain_of_part(evidence, share, "if the epoch edges were gone")
     tuner_off = _tuner_off(evidence)
-    facts = evidence.result.subject.facts
+    facts, table = evidence.result.subject.facts, evidence.stages
+    starts_s, ends_s = (None, None) if table is None else (table.workers_start_s, table.epoch_end_s)
     if _has_loader_of_pytorch(evidence) and evidence.workers_asked:
         longer = "keep its workers from epoch to epoch (`persistent_workers=True`), or start fewer of them"
     elif facts.worker_processes:
@@ -341,12 +370,19 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
         longer = "make fewer, longer epochs (repeat the data and set `steps_per_epoch`)"
     return Finding(
         rule="epoch edges",
-        text=f"Each epoch loses {_time(lost_s)} at its edges: {_time(opening_s)} until its first batch, "
-        f"{_time(lost_s - opening_s)} behind its last step",
+        text=f"Each epoch loses {_time(lost_s)} at its boundary: {_time(opening_s)} until its first batch"
+        f"{_of_boundary(opening_s, 'workers start and give it', starts_s)}, "
+        f"{_time(lost_s - opening_s)} after its last step"
+        f"{_of_boundary(lost_s - opening_s, '`on_epoch_end` of the data', ends_s)}",
         cost_ratio=share,
         advice=(f"{tuner_off}, or {longer}" if tuner_off else longer) if gain else None,
         gain=gain,
     )
+
+
+def _of_boundary(lost_s: float, what: str, seconds: float | None) -> str:
+    """Returns what a part of an epoch boundary is made of, in brackets; "" where that explains less than a tenth."""
+    return f" ({what}: {_time(seconds)})" if seconds and seconds >= lost_s / 10 else ""
 
 
 def interference(evidence: Evidence) -> Finding | None:
@@ -523,6 +559,7 @@ RULES: tuple[Callable[[Evidence], Finding | None], ...] = (
     copied_data,
     forked_workers,
     retraced_steps,
+    unknown_shape,
     waits_for_each_step,
     ineffective_workers,
     interpreter_lock,

@@ -158,6 +158,7 @@ def evidence_of(result: Result, throttled_ratio: float | None = None) -> Evidenc
       throttled_ratio: part of the scheduler's periods in which the CPU quota stopped the run; None if unknown.
     """
     subject, stages = result.subject, result.stages
+    decoded, wanted = result.pixels
     asked, seen = subject.facts.workers_asked, subject.facts.workers_effective
     if seen is None and stages is not None:
         asked, seen = stages.workers, stages.workers_seen
@@ -169,8 +170,8 @@ def evidence_of(result: Result, throttled_ratio: float | None = None) -> Evidenc
         workers_seen=seen,
         frozen_by_cache=subject.frozen_by_cache,
         throttled_ratio=throttled_ratio,
-        decoded_pixels=subject.decoded_pixels,
-        wanted_pixels=subject.wanted_pixels,
+        decoded_pixels=decoded,
+        wanted_pixels=wanted,
     )
 
 

@@ -23,7 +23,7 @@ from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.results import UnknownError, samples_of
-from unstall.profiles.stages.tf_graph import CutError, random_before_cache
+from unstall.profiles.stages.tf_graph import CutError, random_before_cache, unknown_shape_in
 
 if TYPE_CHECKING:
     from unstall.profiles.script.loops import Loops
@@ -95,7 +95,7 @@ def _broken(error: BaseException, watchers: Iterable[Profiler | Loops]) -> str:
 
 
 def with_facts_of(subject: Subject, data: Any) -> Subject:
-    """Adds the random operations before a cache in a subject's data, or a doubt if they cannot be looked for.
+    """Adds the random operations before a cache in a subject's data and unknown shapes, or a doubt if it cannot look.
 
     Args:
       subject: to add them to.
@@ -104,7 +104,8 @@ def with_facts_of(subject: Subject, data: Any) -> Subject:
     if data is None:
         return subject
     try:
-        return replace(subject, frozen_by_cache=random_before_cache(data))
+        facts = replace(subject.facts, unknown_shape=unknown_shape_in(data))
+        return replace(subject, facts=facts, frozen_by_cache=random_before_cache(data))
     except CutError as error:
         return replace(subject, doubts=(*subject.doubts, Flag(kind=FlagKind.UNREAD, text=str(error))))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from unstall.profiles import clock
 from unstall.profiles.machine.mounts import Storage, storage_of
-from unstall.profiles.stage_table import ImageTail, Stage, image_name, tail_of
+from unstall.profiles.stage_table import OTHER_PYTHON, ImageTail, Stage, image_name, tail_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ LIBRARY_CALLS = (
 ITEM = LibraryCall(kind="PyTorch", name="__getitem__", module="", path="", python=True)
 COLLATE = LibraryCall(kind="PyTorch", name="collate_fn", module="", path="")
 # Stands for the time inside `__getitem__` that is in no library call.
-REST = LibraryCall(kind="other python", name="other python", module="", path="", python=True)
+REST = LibraryCall(kind=OTHER_PYTHON, name=OTHER_PYTHON, module="", path="", python=True)
 _OTHERS = (ITEM, COLLATE, REST)
 _NAMES = tuple(dict.fromkeys(call.name for call in (*LIBRARY_CALLS, *_OTHERS)))
 # Slots of the shared totals: images, batches, wall and CPU time of whole batches, workers busy now, the most that were

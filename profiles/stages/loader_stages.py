@@ -11,10 +11,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from unstall.profiles import clock
 from unstall.profiles.code_line import named
-from unstall.profiles.stage_table import StageTable
+from unstall.profiles.stage_table import SCRIPTS_OWN, StageTable
 from unstall.profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
+from unstall.profiles.stages.decoded import pixels_decoded
 from unstall.profiles.stages.note import Note, unnoted
 from unstall.profiles.stages.places import is_library
+from unstall.profiles.stages.users_lines import users_lines
+from unstall.profiles.statistics import median
 from unstall.profiles.unit import images_in
 
 _ROUNDS = 3
@@ -44,6 +47,7 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
     note(0, _ROUNDS)
     state = torch.get_rng_state()
     images = cpu_ns = wall_ns = 0
+    starts_s: list[float] = []
     try:
         plain = _Batches(loader, None)
         plain.keep(max(1, workers))
@@ -55,13 +59,18 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
                 _Batches(loader, seen, plain.indices)[0]
         for number in range(_ROUNDS):
             began_ns, began_cpu_ns = clock.now_ns(), clock.cpu_ns()
-            images += sum(images_in(batch) or 1 for batch in _loader_of(plain, loader))
+            for at, batch in enumerate(_loader_of(plain, loader)):
+                if not at:
+                    starts_s.append((clock.now_ns() - began_ns) / 1e9 - plain.batch_s)
+                images += images_in(batch) or 1
             wall_ns += clock.now_ns() - began_ns
             cpu_ns += clock.cpu_ns() - began_cpu_ns
             with timer.installed():
                 for _ in _loader_of(timed, loader):
                     pass
             note(number + 1, _ROUNDS)
+        decoded, wanted = pixels_decoded(plain.make_another, channels_axis=1)
+        lines = users_lines(plain.make_another)
     finally:
         torch.set_rng_state(state)
     times = timer.times
@@ -78,6 +87,10 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
         effective_parallelism=cpu_ns / wall_ns,
         workers=workers,
         workers_seen=times.workers,
+        workers_start_s=max(median(starts_s), 0.0) if workers and not loader.persistent_workers else None,
+        lines=lines,
+        decoded_pixels=decoded,
+        wanted_pixels=wanted,
         rest=", ".join(ways),
         tail=images_tail(times),
         storage=storage_seen(seen.times),
@@ -89,12 +102,14 @@ class _Batches:
 
     Attributes:
       indices: of the samples of each batch, or of a batch where the loader's data set gives whole batches.
+      batch_s: time to make the first of the batches.
     """
 
     def __init__(self, loader: Any, timer: CallTimer | None, indices: list[Any] | None = None) -> None:
         self.indices = indices or []
         self._loader = loader
         self._timer = timer
+        self._made, self.batch_s = 0, 0.0
         self._collate = loader.collate_fn
         dataset = loader.dataset
         self._sample = lambda index: dataset[index]
@@ -111,8 +126,8 @@ class _Batches:
         self.indices = [first]
         began_ns = clock.now_ns()
         self._make(first)
-        batch_s = (clock.now_ns() - began_ns) / 1e9
-        wanted = max(round(_ROUND_S * workers / max(batch_s, 1e-4)), _LEAST_BATCHES_PER_WORKER * workers)
+        self.batch_s = (clock.now_ns() - began_ns) / 1e9
+        wanted = max(round(_ROUND_S * workers / max(self.batch_s, 1e-4)), _LEAST_BATCHES_PER_WORKER * workers)
         self.indices += others[: wanted - 1]
 
     def __len__(self) -> int:
@@ -122,6 +137,11 @@ class _Batches:
         if self._timer is None:
             return self._make(self.indices[number])
         return self._timer.batch(lambda: self._make(self.indices[number]), lambda batch: images_in(batch) or 1)
+
+    def make_another(self) -> Any:
+        """Makes the next of the batches, after the last one the first again."""
+        self._made += 1
+        return self._make(self.indices[self._made % len(self.indices)])
 
     def _make(self, indices: Any) -> Any:
         if self._loader.batch_sampler is None:
@@ -140,7 +160,7 @@ def _item_of(dataset: Any) -> dict[str, Any]:
     if code is None or is_library(code.co_filename):
         return {"name": name, "kind": "PyTorch" if kind == "torch" else kind}
     place = f"{named(code.co_filename)}:{code.co_firstlineno}"
-    return {"name": name, "kind": "the script's own", "location": place}
+    return {"name": name, "kind": SCRIPTS_OWN, "location": place}
 
 
 def _loader_of(batches: _Batches, loader: Any) -> DataLoader[Any]:

@@ -49,6 +49,11 @@ def is_library(file: str) -> bool:
     return file.startswith((_STANDARD_LIBRARY, "<", *_frameworks())) or any(part in _LIBRARIES for part in parents)
 
 
+def is_users(file: str) -> bool:
+    """Whether a file is of the user's own code: of no library, and not of this package."""
+    return not is_library(file) and not file.startswith(_OURS)
+
+
 def _frameworks() -> list[str]:
     """Returns the folders of the frameworks that this process has imported."""
     modules = (sys.modules.get(name) for name in _FRAMEWORKS)
@@ -60,7 +65,7 @@ def users_call(frame: FrameType | None) -> Place | None:
     called = ""
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_library(file) and not file.startswith(_OURS):
+        if is_users(file):
             position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
             if position is None or position[1] is None or position[3] is None:
                 return None

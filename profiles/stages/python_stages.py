@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import keras
@@ -11,7 +12,10 @@ from unstall.profiles.measure.batches import batch_images
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.stage_table import StageTable
 from unstall.profiles.stages.call_timer import CallTimer, images_tail, stages_of, storage_seen
+from unstall.profiles.stages.decoded import pixels_decoded
 from unstall.profiles.stages.note import Note, unnoted
+from unstall.profiles.stages.users_lines import users_lines
+from unstall.profiles.statistics import median
 
 ROUNDS = 3
 # How long a round lasts, about, and how many batches each worker makes in a round, at least.
@@ -51,6 +55,13 @@ def python_table(data: Any, windows: Windows, *, cores: float, files: int = 1, n
             workers=workers,
             reason="its worker processes are not forked: nothing was seen of them",
         )
+    made = itertools.count()
+
+    def make() -> Any:
+        return plain[next(made) % batches]
+
+    decoded, wanted = pixels_decoded(make, channels_axis=-1)
+    lines = users_lines(make)
     cpu_ns = sum(sample.cpu_ns for sample in samples)
     images = sum(sample.epoch_images for sample in samples)
     return StageTable(
@@ -60,6 +71,10 @@ def python_table(data: Any, windows: Windows, *, cores: float, files: int = 1, n
         effective_parallelism=cpu_ns / sum(sample.epoch_ns for sample in samples),
         workers=workers,
         workers_seen=times.workers,
+        epoch_end_s=plain.epoch_end_s,
+        lines=lines,
+        decoded_pixels=decoded,
+        wanted_pixels=wanted,
         rest="Keras' queue and its copies to tensors"
         + (", and sending batches between processes" if _forks(data) else ""),
         tail=images_tail(times),
@@ -99,6 +114,13 @@ class _Head(keras.utils.PyDataset):
         self._make = getattr(data, "make_in_caller", data.__getitem__)
         self._batches = batches
         self._timer = timer
+        self._ends_s: list[float] = []
+
+    @property
+    def epoch_end_s(self) -> float | None:
+        """The time of the data's own `on_epoch_end`; None where it has none, or where that was not called."""
+        own = type(self._data).on_epoch_end is not keras.utils.PyDataset.on_epoch_end
+        return median(self._ends_s) if own and self._ends_s else None
 
     @property
     def num_batches(self) -> int:
@@ -110,4 +132,6 @@ class _Head(keras.utils.PyDataset):
         return self._timer.batch(lambda: self._make(index), batch_images)
 
     def on_epoch_end(self) -> None:
+        began_ns = clock.now_ns()
         self._data.on_epoch_end()
+        self._ends_s.append((clock.now_ns() - began_ns) / 1e9)

@@ -241,6 +241,38 @@ def user_function(wrapper: Any) -> Any:
     return inspect.unwrap(function)
 
 
+def unknown_shape_in(dataset: Any) -> str | None:
+    """Returns which shape of a pipeline's batches is not known, and from which function on; None where all are known.
+
+    Other data have no shapes.
+
+    A shape counts as unknown without its number of axes, or without the last of three or more, which images have for
+    their channels. The length of a sequence may differ.
+
+    Returns:
+      "(None, 64, 64, None) from load (train.py:12) on".
+    Raises:
+      CutError: as `nodes` does.
+    """
+    shape = _unknown_shape(dataset) if hasattr(dataset, "element_spec") else None
+    if shape is None:
+        return None
+    pipeline = nodes(dataset, needs="the place of an unknown shape needs")
+    first = next(node for node in pipeline if _unknown_shape(node.dataset))
+    return f"{shape} from {first.name}{f' ({first.location})' if first.location else ''} on"
+
+
+def _unknown_shape(dataset: Any) -> str | None:
+    import tensorflow as tf
+
+    for spec in tf.nest.flatten(dataset.element_spec):
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank is None:
+            return "of any rank"
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank > 2 and spec.shape[-1] is None:
+            return str(tuple(spec.shape.as_list()))
+    return None
+
+
 def source_of(dataset: Any) -> Any:
     """Returns the dataset that a transformation of one dataset reads, also that of a cache."""
     (source,) = dataset._inputs()

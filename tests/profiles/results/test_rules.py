@@ -388,9 +388,20 @@ def test_costly_edges_of_an_epoch_are_found() -> None:
     assert found is not None
     assert (
         found.text
-        == "Each epoch loses 20.0 ms at its edges: 6.0 ms until its first batch, 14.0 ms behind its last step"
+        == "Each epoch loses 20.0 ms at its boundary: 6.0 ms until its first batch, 14.0 ms after its last step"
     )
     assert gain_of(found) == ("predicted", 1.2)
+
+
+def test_the_boundary_is_told_with_what_it_is_made_of() -> None:
+    result = a_result(train=rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=20))
+    table = replace(TABLE, workers_start_s=0.005, epoch_end_s=0.012)
+    found = rules.costly_epoch_edges(of(result, stages=table))
+    assert found is not None
+    assert "6.0 ms until its first batch (workers start and give it: 5.0 ms)" in found.text
+    assert found.text.endswith("14.0 ms after its last step (`on_epoch_end` of the data: 12.0 ms)")
+    little = rules.costly_epoch_edges(of(result, stages=replace(table, workers_start_s=0.0004, epoch_end_s=0.001)))
+    assert little is not None and "(" not in little.text
 
 
 def test_no_part_of_loading_gains_more_than_all_of_it() -> None:
@@ -528,6 +539,15 @@ def test_a_loop_that_traces_again_and_again_is_told_what_it_traces() -> None:
     assert rules.retraced_steps(of(rare)) is None and rules.retraced_steps(of(WAITING)) is None
 
 
+def test_a_shape_that_tensorflow_does_not_know_is_told_with_its_function() -> None:
+    shape = "(None, 64, 64, None) from load (train.py:12) on"
+    unknown = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(unknown_shape=shape)))
+    found = rules.unknown_shape(of(unknown))
+    assert found is not None and found.hypothesis and found.advice is None
+    assert shape in found.text and "channels=3" in found.text
+    assert rules.unknown_shape(of(WAITING)) is None
+
+
 def test_a_loop_that_waits_for_each_step_is_told_that_loading_and_compute_take_turns() -> None:
     result = losing(prep_stall=0.4)
     waits = replace(result, subject=replace(result.subject, facts=Facts(waited_for_ratio=0.97)))
@@ -541,7 +561,7 @@ def test_edges_are_spread_over_the_images_of_an_epoch_in_use() -> None:
     train = rounds_of("train", 10, 10, 10, wait_ms=6, edge_ms=200)
     assert rules.costly_epoch_edges(of(a_result(train=train, images=100_000))) is None
     found = rules.costly_epoch_edges(of(a_result(train=train, images=1000)))
-    assert found is not None and found.text.startswith("Each epoch loses 0.20 s at its edges: ")
+    assert found is not None and found.text.startswith("Each epoch loses 0.20 s at its boundary: ")
 
 
 @pytest.mark.parametrize(
@@ -791,7 +811,9 @@ def test_no_advice_goes_without_a_number(rule: Callable[[Evidence], Finding | No
     fired = False
     known: dict[str, Any] = {"workers_asked": 4, "workers_seen": 2, "stages": python_table(), "cores": 4.0, **BIG}
     parts = {"prep_stall": 0.3, "interference": 0.2, "epoch_overhead": 0.2, "transfer": 0.2}
-    copied = replace(WAITING, subject=replace(WAITING.subject, facts=Facts(copies=3, forks_collect=True)))
+    copied = replace(
+        WAITING, subject=replace(WAITING.subject, facts=Facts(copies=3, forks_collect=True, unknown_shape="x"))
+    )
     for result in (with_last_step(510), WAITING, STARVED, losing(**parts), copied, with_memory(5e6)):
         found = rule(of(result, frozen_by_cache=("a",), throttled_ratio=0.5, **known))
         fired = fired or found is not None

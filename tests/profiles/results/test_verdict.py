@@ -332,7 +332,7 @@ def test_the_text_says_the_pace_and_the_two_that_cost_most() -> None:
         "Beside the loader, which takes 0.20 ms of CPU per image, a training step takes 2.00 times as long as alone. "
         "Do less per image (a cache, a prepared format); more workers shorten the waiting, not this: "
         "if the loader took no core from the model, 1.44 times as fast (predicted). "
-        "Each epoch loses 30.0 ms at its edges: 2.0 ms until its first batch, 28.0 ms behind its last step. "
+        "Each epoch loses 30.0 ms at its boundary: 2.0 ms until its first batch, 28.0 ms after its last step. "
         "Make fewer, longer epochs (repeat the data and set `steps_per_epoch`): "
         "if the epoch edges were gone, 1.30 times as fast (predicted). "
         "No other variant that was measured is significantly faster."

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from unstall.profiles.stages.places import is_library, note_places
-from unstall.profiles.stages.tf_graph import CutError, kind_of, nodes, rebuilt
+from unstall.profiles.stages.tf_graph import CutError, kind_of, nodes, rebuilt, unknown_shape_in
 
 
 def plus_one(x: Any) -> Any:
@@ -246,3 +246,29 @@ def test_noting_places_ends_where_it_began():
     assert Data.__init__ is not begun
     end()
     assert Data.__init__ is begun
+
+
+def decoded(channels: int) -> Any:
+    """Returns a pipeline whose function decodes images, with 0 channels of a number that TensorFlow does not know."""
+    jpeg = tf.io.encode_jpeg(tf.zeros((8, 8, 3), tf.uint8)).numpy()
+
+    def load(data: Any) -> Any:
+        return tf.image.resize(tf.io.decode_jpeg(data, channels=channels), (4, 4)), 1.0
+
+    return tf.data.Dataset.from_tensors(jpeg).map(load).repeat(4).batch(2)
+
+
+def of_any_rank(x: Any) -> Any:
+    return tf.numpy_function(lambda y: y, [x], tf.int64)
+
+
+def test_a_shape_that_is_not_known_is_told_with_the_function_that_made_it() -> None:
+    found = unknown_shape_in(decoded(0))
+    line = decoded.__code__.co_firstlineno + 4
+    assert found == f"(None, 4, 4, None) from load (test_tf_graph.py:{line}) on"
+    assert unknown_shape_in(decoded(3)) is None
+    line = of_any_rank.__code__.co_firstlineno
+    any_rank = tf.data.Dataset.range(4).map(of_any_rank)
+    assert unknown_shape_in(any_rank.prefetch(1)) == f"of any rank from of_any_rank (test_tf_graph.py:{line}) on"
+    sequences = tf.data.Dataset.range(1, 4).map(lambda length: tf.zeros((length, 5))).padded_batch(2)
+    assert unknown_shape_in(sequences) is None and unknown_shape_in([1, 2]) is None
