@@ -1,1 +1,1 @@
-"""Other people's training scripts: run as they are, watched, and edited by hand."""
+"""Other people's training scripts: what an expert's edit of the loading gains, and what unstall's own edit gains."""

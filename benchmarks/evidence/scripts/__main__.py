@@ -1,4 +1,4 @@
-"""Runs training scripts plainly, watched, and edited by hand, and compares what was said with what came of it.
+"""Times training scripts as they are, as an expert edited their loading, and as `unstall profile --write` edits it.
 
 python -m benchmarks.evidence.scripts scripts/ --only weather,dogs
 """

@@ -1,33 +1,43 @@
-"""Runs scripts, each in a process of its own: as written and by hand in turns, and once under `unstall profile`."""
+"""Runs scripts, each in a process of its own: first as they are and edited by an expert, then under `unstall profile`.
+
+What this writes is put into a copy of the script, which runs in turns with the script as it is.
+"""
 
 from __future__ import annotations
 
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
-from unstall.benchmarks.evidence.scripts.plan import BY_HAND, HELD, TRAIN, Asked, Plan, Script
-from unstall.benchmarks.evidence.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
+from unstall.benchmarks.evidence.scripts.plan import EXPERT, TRAIN, Asked, Plan, Script
+from unstall.benchmarks.evidence.scripts.results import gain_of, is_known
+from unstall.benchmarks.evidence.scripts.samples import Advice, How, Pair, Promise, Samples, ScriptRun, ScriptSamples
 from unstall.benchmarks.lab.child import program
 from unstall.benchmarks.lab.run import LabRun
 from unstall.profiles import clock
-from unstall.profiles.remedies import AS_WRITTEN, gains_of
+from unstall.profiles.remedies import gains_of
 from unstall.profiles.report import RESULTS, DocumentError, LeftOut, load
 from unstall.profiles.report.measurements import KINDS, derive
 
-# The line of an epoch's time.
-_EPOCH = re.compile(r"^EPOCH_S (\d+(?:\.\d+)?(?:e-?\d+)?)\s*$", re.MULTILINE)
+# The line with the time of a whole training.
+_TRAIN = re.compile(r"^TRAIN_S (\d+(?:\.\d+)?(?:e-?\d+)?)\s*$", re.MULTILINE)
 # Most characters that are kept of what a script prints.
 _MOST_CHARACTERS = 200_000
+_DIFF = "fix.diff"
+
+
+class _Failed(Exception):
+    """A run of a script failed, and no further one is made; the message says how."""
 
 
 class Lab(LabRun[Asked, Samples]):
@@ -42,66 +52,116 @@ class Lab(LabRun[Asked, Samples]):
 
     def measure(self, after_round: Callable[[], object]) -> None:
         """Runs every script as often as the plan says. After a failure the rest of that script's runs are skipped."""
-        asked = self._asked
-        runs = sum(len(_turns(script, asked.rounds)) for script in asked.scripts)
-        task = self._progress.add_task("scripts", total=runs)
-        for script in asked.scripts:
+        task = self._progress.add_task("scripts", total=len(self._asked.scripts))
+        for script in self._asked.scripts:
             self._scripts[script.name] = ScriptSamples(name=script.name)
-            for how, round_ in _turns(script, asked.rounds):
-                self._progress.update(task, description=f"{script.name}, {how}", refresh=True)
-                script_run = self._run(script, how, round_)
-                samples = self._scripts[script.name]
-                self._scripts[script.name] = replace(samples, runs=(*samples.runs, script_run))
-                if how == "watched":
-                    self._read_advice(script)
-                self._progress.advance(task)
-                if script_run.exit_code:
-                    why = f"it ended with exit code {script_run.exit_code}"
-                    if script_run.wall_s >= asked.limit_s:
-                        why = f"it was ended after {asked.limit_s:g} s (--limit)"
-                    reason = f"{how}, {why}; see {_log(script, how)}"
-                    self._left_out.append(LeftOut(who=script.name, reason=reason))
-                    break
+            folder = self._plan.folder / script.name
+            try:
+                if script.expert:  # before the tool is asked: its answer must not change what an expert does
+                    self._pairs(script, "expert", folder, EXPERT, task)
+                self._profile(script, folder, task)
+                with self._written(script, folder) as copy:
+                    if copy is not None:
+                        self._pairs(script, "tool", copy, TRAIN, task)
+            except _Failed as error:
+                self._left_out.append(LeftOut(who=script.name, reason=str(error)))
+            self._progress.advance(task)
             after_round()
 
     def samples(self) -> Samples:
         return Samples(scripts=tuple(self._scripts.values()))
 
-    def _run(self, script: Script, how: How, round_: int) -> ScriptRun:
-        folder, out = self._plan.folder / script.name, self._plan.out.resolve()
-        words = [{"by hand": BY_HAND, "held": HELD}.get(how, TRAIN), *script.words]
-        if how == "watched":
-            options = ["--budget", f"{self._asked.budget_s:g}", "--out", str(out / script.name)]
-            words = ["-m", "unstall", "profile", *options, *words]  # the folder may hold a `profiles` of its own
-        with tempfile.TemporaryFile() as stdout, (out / _log(script, how)).open("wb") as stderr:
+    def _pairs(self, script: Script, edit: Literal["expert", "tool"], folder: Path, file: str, task: Any) -> None:
+        """Runs the script and an edit of it in turns, until the gain is known well enough or twice as often."""
+        asked = self._asked
+        for number in range(2 * asked.pairs):
+            samples = self._scripts[script.name]
+            if number >= asked.pairs and is_known(gain_of(samples, edit)):
+                return
+            self._progress.update(task, description=f"{script.name}, {edit}, pair {number + 1}", refresh=True)
+            ways: list[tuple[How, Path, str]] = [
+                ("unmodified", self._plan.folder / script.name, TRAIN),
+                (edit, folder, file),
+            ]
+            runs = {way[0]: self._run(script, *way, number) for way in random.sample(ways, len(ways))}
+            pair = Pair(edit=edit, unmodified=runs["unmodified"], edited=runs[edit])
+            self._scripts[script.name] = replace(samples, pairs=(*samples.pairs, pair))
+
+    def _profile(self, script: Script, folder: Path, task: Any) -> None:
+        """Runs the script under `unstall profile`, and reads what was said."""
+        self._progress.update(task, description=f"{script.name}, profiled", refresh=True)
+        out = self._plan.out.resolve() / script.name
+        options = ("-m", "unstall", "profile", "--budget", f"{self._asked.budget_s:g}", "--out", str(out))
+        run = self._run(script, "profiled", folder, TRAIN, 0, options)
+        try:
+            advice = advice_in(out / RESULTS) if (out / RESULTS).exists() else None
+        except DocumentError as error:
+            raise _Failed(str(error)) from error
+        self._scripts[script.name] = replace(self._scripts[script.name], profiled=run, advice=advice)
+        if advice is None:
+            raise _Failed("under `unstall profile` nothing was measured of it")
+
+    @contextmanager
+    def _written(self, script: Script, folder: Path) -> Iterator[Path | None]:
+        """Yields a copy of the script's folder with the diff of `--write`; None where there is no advice or no diff."""
+        advice = self._scripts[script.name].advice
+        if advice is None or advice.promise is None:
+            yield None
+            return
+        out = self._plan.out.resolve() / script.name
+        options = ("-m", "unstall", "profile", "--apply", str(out), "--write", str(out / _DIFF), "--no-trial")
+        with suppress(_Failed):
+            self._run(script, "profiled", folder, TRAIN, 1, options)
+        if not (out / _DIFF).is_file():
+            why = f"no diff was written; see {_log(script, 'profiled')}"
+            samples = self._scripts[script.name]
+            self._scripts[script.name] = replace(samples, advice=replace(advice, not_written=why))
+            yield None
+            return
+        with tempfile.TemporaryDirectory() as copies:
+            copy = Path(copies) / script.name
+            _copy(folder, copy)
+            applied = subprocess.run(
+                ["git", "apply", str(out / _DIFF)], cwd=copy, capture_output=True, text=True, check=False
+            )
+            if applied.returncode:
+                raise _Failed(f"its diff does not apply: {applied.stderr.strip()}")
+            yield copy
+
+    def _run(
+        self, script: Script, how: How, folder: Path, file: str, number: int, before: tuple[str, ...] = ()
+    ) -> ScriptRun:
+        """Runs a script once.
+
+        Raises:
+          _Failed: if it fails, or takes longer than the limit.
+        """
+        log = self._plan.out.resolve() / _log(script, how)
+        with tempfile.TemporaryFile() as stdout, log.open("wb") as stderr:
             began_ns = clock.now_ns()
+            words = [sys.executable, *before, file, *script.words]
             with (
-                program([sys.executable, *words], folder, script.environment, stdout=stdout, stderr=stderr) as process,
+                program(words, folder, script.environment, stdout=stdout, stderr=stderr) as process,
                 suppress(subprocess.TimeoutExpired),
             ):
                 process.wait(self._asked.limit_s)
             wall_s = (clock.now_ns() - began_ns) / 1e9
             stdout.seek(0)
             printed = stdout.read().decode(errors="replace")
+        if process.returncode:
+            why = f"it ended with exit code {process.returncode}"
+            if wall_s >= self._asked.limit_s:
+                why = f"it was ended after {self._asked.limit_s:g} s (--limit)"
+            raise _Failed(f"{how}, {why}; see {_log(script, how)}")
+        told = [float(text) for text in _TRAIN.findall(printed)]
         return ScriptRun(
             how=how,
-            round=round_,
+            pair=number,
             exit_code=process.returncode,
             wall_s=wall_s,
-            epochs_s=tuple(seconds for text in _EPOCH.findall(printed) if (seconds := float(text)) > 0),
+            train_s=sum(told) or None,
             printed=printed[:_MOST_CHARACTERS],
         )
-
-    def _read_advice(self, script: Script) -> None:
-        path = self._plan.out / script.name / RESULTS
-        try:
-            advice = advice_in(path) if path.exists() else None
-        except DocumentError as error:
-            self._left_out.append(LeftOut(who=script.name, reason=str(error)))
-            return
-        if advice is None:
-            self._left_out.append(LeftOut(who=script.name, reason="watched, nothing was measured of it"))
-        self._scripts[script.name] = replace(self._scripts[script.name], advice=advice)
 
 
 def advice_in(path: Path) -> Advice | None:
@@ -117,35 +177,33 @@ def advice_in(path: Path) -> Advice | None:
     trials = document.samples.trials
     verdict = next((verdict for verdict in verdicts if verdict.result.subject.variant in trials), verdicts[0])
     trial = trials.get(verdict.result.subject.variant)
-    gains = None if trial is None else gains_of(trial)
+    chosen = None if trial is None else gains_of(trial).chosen
+    promise = None
+    if chosen is not None:
+        ratio, interval = chosen.in_script
+        promise = Promise(remedies=chosen.name, ratio=ratio, interval=interval)
     return Advice(
         loading_ratio=verdict.result.attribution.loading_ratio,
-        is_least=verdict.result.is_least,
-        most_taken_ratio=verdict.result.most_taken_ratio,
         sentence=verdict.text(),
-        tried=()
-        if gains is None
-        else tuple(
-            Tried(name=gain.name, remedies=gain.contender.remedies, ratio=gain.best[0], interval=gain.best[1])
-            for gain in gains.all
-            if gain.name != AS_WRITTEN
-        ),
-        chosen=None if gains is None or gains.chosen is None else gains.chosen.name,
+        promise=promise,
         untried=() if trial is None else tuple(f"{untried.name}: {untried.reason}" for untried in trial.untried),
     )
 
 
-def _turns(script: Script, rounds: int) -> list[tuple[How, int]]:
-    """Returns the runs of a script in their order, drawn in each round; the watched run comes last."""
-    hows: list[How] = ["as written"]
-    if script.follows:
-        hows.append("by hand")
-    if script.held:
-        hows.append("held")
-    turns = [(how, round_) for round_ in range(rounds) for how in random.sample(hows, len(hows))]
-    return [*turns, ("watched", 0)]
+def _copy(folder: Path, copy: Path) -> None:
+    """Copies Python's files, which a diff may change, and links all others."""
+    for path in sorted(folder.rglob("*")):
+        there = copy / path.relative_to(folder)
+        if path.is_dir() and not path.is_symlink():
+            there.mkdir(parents=True, exist_ok=True)
+        elif path.suffix == ".py":
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, there)
+        else:
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.symlink_to(path.resolve())
 
 
 def _log(script: Script, how: How) -> str:
     """Returns the name of the file with what the last such run of a script wrote to stderr."""
-    return f"{script.name}-{how.replace(' ', '-')}.log"
+    return f"{script.name}-{how}.log"

@@ -13,17 +13,15 @@ from unstall.benchmarks.lab.options import UserError, check_least, known_names
 from unstall.parser import ArgumentParser
 from unstall.text import did_you_mean
 
-# Files of a script's folder: the script, the script as somebody edited it by hand, the script with data that cost
-# nothing, and what is known of them.
-TRAIN, BY_HAND, HELD, ABOUT = "train.py", "by_hand.py", "held.py", "about.toml"
+# Files of a script's folder: the script, the script as an expert edited its loading, and what is known of them.
+TRAIN, EXPERT, ABOUT = "train.py", "expert.py", "about.toml"
 _EPILOG = (
-    "Each folder of DIR that holds a train.py is a script. Next to it may lie by_hand.py, the script edited by hand, "
-    "and about.toml with source, words, environment, and follows: the remedies that by_hand.py puts in place. held.py "
-    "may be the script with batches that lie in memory ready: what it would be if loading cost nothing. Lines "
-    "EPOCH_S SECONDS that a script prints are the times of its epochs; without them the whole run is timed. "
+    "Each folder of DIR that holds a train.py is a script. Next to it may lie expert.py, the script with its loading "
+    "edited by hand, and about.toml with source, words, environment, and expert: what that edit does, in words. A line "
+    "TRAIN_S SECONDS that a script prints is the time of its whole training; without it the whole run is timed. "
     "docs/evidence/scripts.md says more."
 )
-_TYPES: dict[str, type] = {"source": str, "words": list, "environment": dict, "follows": list}
+_TYPES: dict[str, type] = {"source": str, "words": list, "environment": dict, "expert": str}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +33,14 @@ class Script:
       source: where it was published: repository, commit and path.
       words: arguments of the script.
       environment: variables that are set for it.
-      follows: names of the remedies that `by_hand.py` puts in place; empty where there is no such file.
-      held: whether there is a `held.py`.
+      expert: what `expert.py` does, in words; empty where there is no such file.
     """
 
     name: str
     source: str = ""
     words: tuple[str, ...] = ()
     environment: Mapping[str, str]
-    follows: tuple[str, ...] = ()
-    held: bool = False
+    expert: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +48,13 @@ class Asked:
     """What the document keeps.
 
     Attributes:
-      rounds: how often each script runs as written, as edited by hand, and with data that cost nothing.
+      pairs: of runs, for each edit of a script; as many again where their interval is wide.
       budget_s: of the trial of remedies.
       limit_s: after which a run is ended.
     """
 
     scripts: tuple[Script, ...]
-    rounds: int
+    pairs: int
     budget_s: float
     limit_s: float
 
@@ -75,14 +71,14 @@ class Plan:
 def parser() -> argparse.ArgumentParser:
     arguments = ArgumentParser(
         prog="python -m benchmarks.evidence.scripts",
-        description="Runs training scripts plainly, under unstall profile, and as somebody edited them by hand: "
-        "what was said of each, what watching costs, and whether following the advice gains what was measured.",
+        description="Times training scripts as they are, with their loading edited by an expert, and with the diff "
+        "that unstall profile writes: what part of the expert's gain comes without an expert.",
         epilog=_EPILOG,
     )
     add = arguments.add_argument
     add("folder", type=Path, metavar="DIR", help="holds a folder for each script")
     add("--only", metavar="NAME,...", help="these scripts (default: all)")
-    add("--rounds", type=int, default=2, metavar="N", help="plain runs of each script (default: 2)")
+    add("--pairs", type=int, default=5, metavar="N", help="pairs of runs for each edit (default: 5)")
     add("--budget", type=float, default=60.0, metavar="S", help="seconds for trying remedies (default: 60)")
     add("--limit", type=float, default=900.0, metavar="S", help="seconds after which a run is ended (default: 900)")
     add_out(arguments)
@@ -103,13 +99,13 @@ def read_plan(arguments: argparse.Namespace, out: Path) -> Plan:
         raise UserError(f"{folder} holds no folder with a {TRAIN}.")
     if arguments.only is not None:
         names = list(known_names(arguments.only, "--only", names))
-    check_least(1, rounds=arguments.rounds)
+    check_least(1, pairs=arguments.pairs)
     for option in ("budget", "limit"):
         seconds = getattr(arguments, option)
         if not 1 <= seconds <= 86400:
             raise UserError(f"--{option} must be from 1 to 86400 seconds. Received: {seconds:g}.")
     scripts = tuple(_read_script(folder / name) for name in names)
-    asked_for = Asked(scripts=scripts, rounds=arguments.rounds, budget_s=arguments.budget, limit_s=arguments.limit)
+    asked_for = Asked(scripts=scripts, pairs=arguments.pairs, budget_s=arguments.budget, limit_s=arguments.limit)
     return Plan(asked=asked_for, folder=folder, out=out)
 
 
@@ -125,13 +121,12 @@ def _read_script(folder: Path) -> Script:
         texts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
         if not isinstance(value, _TYPES[key]) or not all(isinstance(text, str) for text in texts):
             raise UserError(f"{path}: {key} must be a {_TYPES[key].__name__}, of texts only. Received: {value!r}.")
-    if bool(about.get("follows")) != (folder / BY_HAND).is_file():
-        raise UserError(f"{folder}: {BY_HAND} and `follows` in {ABOUT}, the remedies in it, go together.")
+    if bool(about.get("expert")) != (folder / EXPERT).is_file():
+        raise UserError(f"{folder}: {EXPERT} and `expert` in {ABOUT}, what that edit does, go together.")
     return Script(
         name=folder.name,
         source=about.get("source", ""),
         words=tuple(about.get("words", ())),
         environment=about.get("environment", {}),
-        follows=tuple(about.get("follows", ())),
-        held=(folder / HELD).is_file(),
+        expert=about.get("expert", ""),
     )

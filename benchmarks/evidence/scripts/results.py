@@ -1,26 +1,36 @@
-"""Derives from the runs of each script what watching changed and cost, and whether advice gains what was measured."""
+"""Derives from the runs of each script what an expert's edit gains, and what part of that the tool's own edit gains."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from unstall.benchmarks.evidence.scripts.plan import Asked, Script
-from unstall.benchmarks.evidence.scripts.samples import Advice, How, Samples, ScriptRun, ScriptSamples, Tried
+from unstall.benchmarks.evidence.scripts.samples import Advice, Samples, ScriptSamples
 from unstall.profiles.report import Document
-from unstall.profiles.statistics import Interval, by_shared_rounds, geometric_mean, median, ratio_interval
+from unstall.profiles.statistics import Interval, median, ratio_interval
 
 ScriptsDocument = Document[Asked, Samples]
+# From this gain of the expert's on, the part of it that the tool gains is what counts; below, the time it comes to.
+CLEAR_GAIN, NEAR_RATIO = 1.3, 0.05
+# An edit makes a script slower where the interval of its gain lies wholly below this.
+SLOWER = 0.97
+# A gain is known where its interval reaches no further from it than this.
+KNOWN_RATIO = 0.05
 # Times that frameworks and scripts print: "12ms/step", "3.4 sec", "0:00:12", "elapsed time: 3.2".
 _TIMES = re.compile(
     r"\d+(?::\d\d)+(?:\.\d+)?|\b\d+(?:\.\d+)?(?:e[-+]\d+)? ?(?:us|µs|ms|s|sec|secs|seconds)\b(?:/\w+)?"
     r"|(?<=time)\W+\d+(?:\.\d+)?|(?<=took)\W+\d+(?:\.\d+)?",
     re.IGNORECASE,
 )
-_COLOURS, _EPOCH_LINE, _BAR = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"EPOCH_S "), re.compile(r"\d+/\S+ ")
-# An epoch that takes so many times as long as the median is left out.
-_LONGEST_RATIO = 2.5
+_COLOURS, _TRAIN_LINE, _BAR = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"TRAIN_S "), re.compile(r"\d+/\S+ ")
+
+Gain = tuple[float, Interval | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,76 +38,50 @@ class Result:
     """What follows from the runs of a script.
 
     Attributes:
-      difference: the first line that the watched run printed otherwise, as (plain, watched); None where there is none.
-      repeats: whether the plain runs printed the same; None for a single one. If not, a difference says nothing.
-      epoch_s: mean time of an epoch as written, without the first; of the whole run where no epochs are printed.
-      apart: how much longer the epochs of the slowest plain run are than those of the fastest; None for a single run.
-      watching: how many times as long an epoch of the watched run takes.
-      by_hand: times as fast as edited by hand, with its 95 % interval; None without such runs.
-      held: the same with data that cost nothing.
-      measured: what the trial measured of the same remedies; None where they were not tried.
+      train_s: median time of its training.
+      expert: how many times as fast it trains with the expert's edit, with its 95 % interval; None without one.
+      tool: the same with the tool's edit; None where nothing was written.
+      differences: by how it ran, the first line that it printed otherwise, as (unmodified, then).
+      repeats: whether the runs as it is printed the same; if not, a difference says nothing.
     """
 
     script: Script
     advice: Advice | None
-    difference: tuple[str, str] | None
-    repeats: bool | None
-    epoch_s: float
-    apart: float | None
-    watching: float | None
-    by_hand: tuple[float, Interval | None] | None
-    held: tuple[float, Interval | None] | None
-    measured: Tried | None
+    train_s: float
+    expert: Gain | None
+    tool: Gain | None
+    differences: dict[str, tuple[str, str]]
+    repeats: bool
 
     @property
-    def off(self) -> float | None:
-        """How far the measured gain is off what was gained by hand, as a part of the latter."""
-        if self.by_hand is None or self.measured is None:
+    def gained(self) -> float:
+        """How many times as fast the script trains for whoever follows the tool: 1 where it writes nothing."""
+        return 1.0 if self.tool is None else self.tool[0]
+
+    @property
+    def part(self) -> float | None:
+        """The part of the expert's gain that the tool's edit gains, by their logarithms; None where that is no gain."""
+        if self.expert is None or self.expert[0] < CLEAR_GAIN or self.advice is None:
             return None
-        return self.measured.ratio / self.by_hand[0] - 1
+        return math.log(self.gained) / math.log(self.expert[0])
 
     @property
-    def predicted(self) -> float | None:
-        """How many times as fast the script would be if loading cost nothing, as the watched run said."""
-        if self.advice is None or self.advice.loading_ratio >= 1:
+    def is_near(self) -> bool | None:
+        """Whether the tool comes near to the expert's time where that gains little; None where it gains more."""
+        if self.expert is None or self.expert[0] >= CLEAR_GAIN or self.advice is None:
             return None
-        return 1 / (1 - self.advice.loading_ratio)
+        return self.expert[0] / self.gained <= 1 + NEAR_RATIO
 
     @property
-    def is_least(self) -> bool:
-        """Whether `predicted` is only the least."""
-        return self.advice is not None and self.advice.is_least
+    def is_slower(self) -> bool:
+        """Whether the tool's edit makes the script slower."""
+        return self.tool is not None and self.tool[1] is not None and self.tool[1][1] < SLOWER
 
     @property
-    def predicted_most(self) -> float | None:
-        """The most that `predicted` can be where it is the least; None where that is unknown."""
-        if self.advice is None or not self.is_least or self.advice.most_taken_ratio is None:
-            return None
-        most = self.advice.loading_ratio + self.advice.most_taken_ratio
-        return 1 / (1 - most) if most < 1 else None
-
-    @property
-    def outside(self) -> float | None:
-        """How far what was measured lies outside of a predicted range, as a part of the nearer end; 0 within it."""
-        if self.held is None or self.predicted is None or not self.is_least:
-            return None
-        most = self.predicted_most
-        return max(self.predicted / self.held[0] - 1, 0.0 if most is None else self.held[0] / most - 1, 0.0)
-
-    @property
-    def prediction_off(self) -> float | None:
-        """How far that is off what was measured with data that cost nothing, as a part of the latter.
-
-        None where only the least was predicted.
-        """
-        if self.held is None or self.predicted is None or self.is_least:
-            return None
-        return self.predicted / self.held[0] - 1
-
-    @property
-    def follows_advice(self) -> bool:
-        """Whether the edit by hand is the one that was advised."""
-        return self.measured is not None and self.advice is not None and self.measured.name == self.advice.chosen
+    def promise_off(self) -> float | None:
+        """How far the promised gain is off what was gained, as a part of the latter."""
+        promise = None if self.advice is None else self.advice.promise
+        return None if promise is None or self.tool is None else promise.ratio / self.tool[0] - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,44 +92,55 @@ class Results:
 
     @property
     def conclusions(self) -> tuple[str, ...]:
-        """How far off measured gains are, and whether advice made a script slower; a sentence each."""
-        off = [abs(result.off) for result in self.scripts if result.off is not None]
-        advised = [result for result in self.scripts if result.follows_advice and result.by_hand is not None]
-        slower = [result.script.name for result in advised if result.by_hand is not None and result.by_hand[0] < 1]
+        """What part of the experts' gains is gained, whether an edit made a script slower, how far promises are off."""
         sentences = []
+        parts = [result.part for result in self.scripts if result.part is not None]
+        if parts:
+            sentences.append(
+                f"An expert's edit makes {len(parts)} scripts at least {CLEAR_GAIN} times as fast. Of these gains the "
+                f"tool's edits have, by their logarithms, {median(parts):.2f} (median), {np.percentile(parts, 10):.2f} "
+                "(tenth percentile)."
+            )
+        near = [result.is_near for result in self.scripts if result.is_near is not None]
+        if near:
+            sentences.append(
+                f"Of {len(near)} scripts in which an expert gains less, {sum(near)} come within {NEAR_RATIO:.0%} of "
+                "the expert's time."
+            )
+        slower = ", ".join(result.script.name for result in self.scripts if result.is_slower)
+        sentences.append(f"Slower with the tool's edit: {slower or 'none'}.")
+        off = [abs(result.promise_off) for result in self.scripts if result.promise_off is not None]
         if off:
+            within = sum(one <= 0.1 for one in off)
             sentences.append(
-                f"{len(off)} gains were measured and followed by hand: the median error is {median(off):.0%}, the "
-                f"largest {max(off):.0%}."
-            )
-        if advised:
-            which = ", ".join(slower) if slower else "none"
-            sentences.append(f"{len(advised)} of them were advised; slower by hand: {which}.")
-        predictions = [abs(result.prediction_off) for result in self.scripts if result.prediction_off is not None]
-        if predictions:
-            sentences.append(
-                f"{len(predictions)} scripts ran with data that cost nothing: what was predicted for that is off by "
-                f"{median(predictions):.0%} (median), at most by {max(predictions):.0%}."
-            )
-        outside = [result.outside for result in self.scripts if result.outside is not None]
-        if outside:
-            sentences.append(
-                f"For {len(outside)} more a range was predicted: {outside.count(0.0)} gained what lies in it, the "
-                f"others are outside of it by {max(outside):.0%} at most."
-            )
-        apart = [result.apart for result in self.scripts if result.apart is not None]
-        if apart:
-            sentences.append(
-                f"Plain runs of one script differ by {median(apart):.0%} (median of {len(apart)} scripts), at most by "
-                f"{max(apart):.0%}: no gain by hand is known more precisely."
-            )
-        watched = [result.watching for result in self.scripts if result.watching is not None]
-        if watched:
-            sentences.append(
-                f"A watched epoch took {geometric_mean(watched):.2f} times as long as a plain one "
-                f"(geometric mean of {len(watched)} scripts)."
+                f"{len(off)} promised gains are off what was gained by {median(off):.0%} (median); {within} by at most "
+                "10%."
             )
         return tuple(sentences)
+
+
+def derive(document: ScriptsDocument) -> Results:
+    """Returns what follows for each script that ran."""
+    scripts = {script.name: script for script in document.plan.scripts}
+    known = (samples for samples in document.samples.scripts if samples.name in scripts and samples.pairs)
+    return Results(scripts=tuple(_result(scripts[samples.name], samples) for samples in known))
+
+
+def gain_of(samples: ScriptSamples, edit: Literal["expert", "tool"]) -> Gain | None:
+    """Returns how many times as fast a script trains with an edit, and its interval; None without such pairs."""
+    pairs = [pair for pair in samples.pairs if pair.edit == edit]
+    if not pairs:
+        return None
+    return ratio_interval([1 / pair.edited.took_s for pair in pairs], [1 / pair.unmodified.took_s for pair in pairs])
+
+
+def is_known(gain: Gain | None) -> bool:
+    """Whether the interval of a gain is narrow."""
+    ratio, interval = gain or (1.0, None)
+    if interval is None:
+        return False
+    low, high = interval
+    return max(high / ratio, ratio / low) - 1 <= KNOWN_RATIO
 
 
 def without_times(printed: str) -> str:
@@ -158,7 +153,7 @@ def without_times(printed: str) -> str:
     kept: list[str] = []
     for line in lines:
         text = _TIMES.sub("_", line).strip()
-        if not text or _EPOCH_LINE.match(text):
+        if not text or _TRAIN_LINE.match(text):
             continue
         if kept and _BAR.match(text) and _BAR.match(kept[-1]):
             kept.pop()
@@ -166,78 +161,30 @@ def without_times(printed: str) -> str:
     return "\n".join(kept)
 
 
-def derive(document: ScriptsDocument) -> Results:
-    """Returns what follows for each script that ran as written."""
-    scripts = {script.name: script for script in document.plan.scripts}
-    known = (samples for samples in document.samples.scripts if samples.name in scripts)
-    results = (_result(scripts[samples.name], samples) for samples in known)
-    return Results(scripts=tuple(result for result in results if result is not None))
-
-
-def _result(script: Script, samples: ScriptSamples) -> Result | None:
-    plain, by_hand, held, watched = (_runs(samples, how) for how in ("as written", "by hand", "held", "watched"))
-    if not plain:
-        return None
-    plain_s = _seconds(plain)
-    as_written = _rates(plain)
+def _result(script: Script, samples: ScriptSamples) -> Result:
+    plain = [pair.unmodified for pair in samples.pairs]
+    texts = [without_times(run.printed) for run in plain]
+    others: dict[str, str] = {pair.edit: pair.edited.printed for pair in samples.pairs}
+    if samples.profiled is not None:
+        others["profiled"] = samples.profiled.printed
+    differences = {how: _difference(texts[0], without_times(printed)) for how, printed in others.items()}
     return Result(
         script=script,
         advice=samples.advice,
-        difference=_difference(plain[0], watched[0]) if watched else None,
-        repeats=len({without_times(script_run.printed) for script_run in plain}) == 1 if len(plain) > 1 else None,
-        epoch_s=plain_s,
-        apart=max(as_written.values()) / min(as_written.values()) - 1 if len(as_written) > 1 else None,
-        # The watched process goes on after the script: only the epochs can be compared.
-        watching=_seconds(watched) / plain_s if watched and watched[0].epochs_s and plain[0].epochs_s else None,
-        by_hand=_ratio(_rates(by_hand), as_written),
-        held=_ratio(_rates(held), as_written),
-        measured=_measured(script, samples.advice),
+        train_s=median([run.took_s for run in plain]),
+        expert=gain_of(samples, "expert"),
+        tool=gain_of(samples, "tool"),
+        differences={how: difference for how, difference in differences.items() if difference is not None},
+        repeats=len(set(texts)) == 1,
     )
 
 
-def _runs(samples: ScriptSamples, how: How) -> list[ScriptRun]:
-    return [script_run for script_run in samples.runs if script_run.how == how and script_run.exit_code == 0]
+def _difference(plain: str, other: str) -> tuple[str, str] | None:
+    """Returns the first lines in which two texts differ; None where they are the same."""
+    lines, others = plain.split("\n"), other.split("\n")
+    return next((pair for pair in _beside(lines, others) if pair[0] != pair[1]), None)
 
 
-def _rates(runs: Iterable[ScriptRun]) -> dict[int, float]:
-    return {script_run.round: 1 / _seconds([script_run]) for script_run in runs}
-
-
-def _ratio(rates: dict[int, float], as_written: dict[int, float]) -> tuple[float, Interval | None] | None:
-    return ratio_interval(*by_shared_rounds(rates, as_written)) if rates.keys() & as_written.keys() else None
-
-
-def _seconds(runs: Iterable[ScriptRun]) -> float:
-    """Returns the mean time of an epoch but the first, in which frameworks trace; of a run if none was printed.
-
-    Not the median: tf.data's tuner takes some epochs up to twice as long, and the others nothing. Epochs that take
-    longer than that are those during which another program ran.
-    """
-    runs = list(runs)
-    epochs_s = [seconds for script_run in runs for seconds in _steady(script_run.epochs_s)]
-    all_s = epochs_s or [script_run.wall_s for script_run in runs]
-    longest_s = _LONGEST_RATIO * median(all_s)
-    kept_s = [seconds for seconds in all_s if seconds <= longest_s]
-    return sum(kept_s) / len(kept_s)
-
-
-def _steady(epochs_s: Sequence[float]) -> Sequence[float]:
-    return epochs_s[1:] if len(epochs_s) > 1 else epochs_s
-
-
-def _difference(plain: ScriptRun, watched: ScriptRun) -> tuple[str, str] | None:
-    lines, others = (without_times(script_run.printed).split("\n") for script_run in (plain, watched))
-    for line, other in zip(lines, others, strict=False):
-        if line != other:
-            return line, other
-    longest = max(lines, others, key=len)
-    if len(lines) == len(others):
-        return None
-    more = longest[min(len(lines), len(others))]
-    return (more, "") if longest is lines else ("", more)
-
-
-def _measured(script: Script, advice: Advice | None) -> Tried | None:
-    if advice is None or not script.follows:
-        return None
-    return next((tried for tried in advice.tried if set(tried.remedies) == set(script.follows)), None)
+def _beside(lines: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
+    longest = max(len(lines), len(others))
+    return [(lines[at] if at < len(lines) else "", others[at] if at < len(others) else "") for at in range(longest)]

@@ -1,12 +1,12 @@
-"""What is measured of training scripts: their runs, and what the watched run was told."""
+"""What is measured of training scripts: their runs, and what `unstall profile` promised."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-# How a script runs: plainly; edited by hand; with data that cost nothing; under `unstall profile`.
-How = Literal["as written", "by hand", "held", "watched"]
+# How a script runs: as it is; as an expert edited it; under `unstall profile`; with the diff that this wrote.
+How = Literal["unmodified", "expert", "profiled", "tool"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,56 +14,65 @@ class ScriptRun:
     """One run of a script.
 
     Attributes:
+      pair: number of the pair of runs that it belongs to, among those of one edit.
       exit_code: of the process; negative if a signal ended it.
       wall_s: from its start to its end.
-      epochs_s: that it printed.
+      train_s: what it printed as the time of its whole training; None where it printed none.
       printed: what it printed to stdout.
     """
 
     how: How
-    round: int
+    pair: int
     exit_code: int
     wall_s: float
-    epochs_s: tuple[float, ...]
+    train_s: float | None
     printed: str
+
+    @property
+    def took_s(self) -> float:
+        """The time of the training; of the whole run where the script does not tell it."""
+        return self.wall_s if self.train_s is None else self.train_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """What the trial measured of a remedy, or of several together.
+class Pair:
+    """A run as it is and a run with an edit, one right after the other.
 
     Attributes:
-      name: such as "cache + prefetch"; `remedies` are its parts.
-      ratio: times as fast as the data as written, with its 95 % interval.
+      edit: whose edit it is.
     """
 
-    name: str
-    remedies: tuple[str, ...]
+    edit: Literal["expert", "tool"]
+    unmodified: ScriptRun
+    edited: ScriptRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What was advised, and how many times as fast the script's epochs were promised to be, with a 95 % interval."""
+
+    remedies: str
     ratio: float
     interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What the watched run said of the `fit` or loop whose remedies were tried, or else of the first.
+    """What `unstall profile` said of the `fit` or loop whose remedies were tried, or else of the first.
 
     Attributes:
       loading_ratio: the part of an epoch that is loading.
-      is_least: whether that is the least of it, since what the loader takes from the steps' cores is unknown.
-      most_taken_ratio: the most that this can be; None where it is unknown.
       sentence: the verdict.
-      tried: all contenders but the data as written.
-      chosen: the name of the advised one; None where nothing was advised.
+      promise: of what was advised; None where nothing was.
       untried: why remedies were not tried.
+      not_written: why the advice could not be written as a diff; None where it was, or where there was no advice.
     """
 
     loading_ratio: float
-    is_least: bool = False
-    most_taken_ratio: float | None = None
     sentence: str
-    tried: tuple[Tried, ...]
-    chosen: str | None
+    promise: Promise | None
     untried: tuple[str, ...]
+    not_written: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +80,8 @@ class ScriptSamples:
     """What was measured of one script; `advice` is None where nothing was said."""
 
     name: str
-    runs: tuple[ScriptRun, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    profiled: ScriptRun | None = None
     advice: Advice | None = None
 
 

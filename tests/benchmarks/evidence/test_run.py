@@ -38,7 +38,7 @@ ALL: dict[str, tuple[Evidence, Document[Any, Any], Document[Any, Any]]] = {
         a_peers_document(a_measured_peer("ours:one", (1000.0, 1100.0)), a_measured_peer("other", (500.0, 600.0))),
         a_peers_document(),
     ),
-    "scripts": (SCRIPTS, a_scripts_document({"as written": [(2.0, 1.0)]}), a_scripts_document({})),
+    "scripts": (SCRIPTS, a_scripts_document([(2.0, 1.0)]), a_scripts_document()),
     "augmentation": (AUGMENTATION, a_document(a_measured()), a_document()),
 }
 
@@ -239,14 +239,19 @@ def hostile(name: str, text: str) -> Document[Any, Any]:
         return a_peers_document(measured, peers=[a_peer(text, note=text)], left_out=left_out)
     if name == "augmentation":
         return a_document(a_measured(a_subject("shear")), left_out=left_out)
-    document = a_scripts_document(
-        {"as written": [(1.0,), (1.0,)], "watched": [(1.0,)]}, follows=[text], tried={text: 1.5}, chosen=text
-    )
+    document = a_scripts_document([(1.0, 1.0)] * 2, [(1.0, 0.9)] * 2, promised=1.5)
     [script], [samples] = document.plan.scripts, document.samples.scripts
+    advice = samples.advice
+    assert advice is not None
     return dataclasses.replace(
         document,
-        plan=dataclasses.replace(document.plan, scripts=(dataclasses.replace(script, name=text, source=text),)),
-        samples=dataclasses.replace(document.samples, scripts=(dataclasses.replace(samples, name=text),)),
+        plan=dataclasses.replace(
+            document.plan, scripts=(dataclasses.replace(script, name=text, source=text, expert=text),)
+        ),
+        samples=dataclasses.replace(
+            document.samples,
+            scripts=(dataclasses.replace(samples, name=text, advice=dataclasses.replace(advice, not_written=text)),),
+        ),
         left_out=left_out,
     )
 
