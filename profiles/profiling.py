@@ -22,10 +22,10 @@ from unstall.profiles.measure.batches import FitData
 from unstall.profiles.measure.measure import measure_samples
 from unstall.profiles.measure.schedule import ROUNDS
 from unstall.profiles.measure.windows import Windows
+from unstall.profiles.random_states import random_states_put_back
 from unstall.profiles.remedies import Need, Trial, gains_of
 from unstall.profiles.remedies.data import Data
 from unstall.profiles.remedies.edits import variable_given
-from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.report.document import Document, now
 from unstall.profiles.report.measurements import (

@@ -101,6 +101,7 @@ class PyDatasets(Adapter):
             place=use.place,
             name=use.name or _variable(use.place),
             has_epochs=use.has_epochs,
+            only=only,
         )
 
     def attach(self, loops: Loops) -> Callable[[], None]:

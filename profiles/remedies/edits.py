@@ -24,12 +24,15 @@ _ORDER = (".cache", ".shuffle", ".repeat", ".prefetch", ".with_options")
 _IMPORTS = {
     "copy": "import copy",
     "gc": "import gc",
+    "keras": "import keras",
     "np": "import numpy as np",
     "os": "import os",
     "tf": "import tensorflow as tf",
     "torch": "import torch",
     "PIL": "import PIL.Image",
 }
+# Modules that are imported from a package, by the name that the package has for them.
+_MODULES_FROM = ("tensorflow.keras",)
 # Arguments of `fit` that are data, or say how arrays are cut into batches.
 _FED = ("x", "y", "sample_weight", "batch_size", "shuffle")
 # Attributes of what a library's call returns that what stands behind the call has not.
@@ -495,11 +498,19 @@ def _imports(tree: ast.Module, text: _Text, edits: Sequence[Edit]) -> Iterator[t
     """Yields the statements that import what edits need and the source does not import by that name."""
     nodes = list(_outside_functions(tree))
     statements: dict[int, str] = {}
-    there = {alias.asname or alias.name.partition(".")[0] for node in nodes for alias in node.names}
+    there = {
+        alias.asname or alias.name.partition(".")[0]: ""
+        if isinstance(node, ast.Import)
+        else f"{node.module}.{alias.name}"
+        for node in nodes
+        for alias in node.names
+    }
     for name, statement in _IMPORTS.items():
         needing = [
             edit for edit in edits if re.search(rf"\b{name}\.", edit.text) or (name == "tf" and edit.kind == "option")
         ]
+        if needing and there.get(name) not in (None, "", *_MODULES_FROM):
+            raise TooInvolved(f"`{name}` is {there[name]} in this file")
         if not needing or name in there:
             continue
         first = min(edit.place.line for edit in needing)

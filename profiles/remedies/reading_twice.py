@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles import clock
+from unstall.profiles.random_states import Generators
 from unstall.profiles.remedies.equality import compare
-from unstall.profiles.remedies.random_states import Generators
 
-# So many are read twice, for so long.
-_READ_COUNT, _READ_NS = 64, 2_000_000_000
+# So many are read twice, for so long, as long as those of one reading have no more bytes.
+_READ_COUNT, _READ_NS, _READ_BYTES = 64, 2_000_000_000, 200e6
 # What is made in less is not worth keeping: to read it back takes about a third of that.
 _LEAST_NS = 60_000
-# A data set may be made of others, so deep.
-_DEPTH = 4
+# A data set may be made of others, so deep, and of so many.
+_DEPTH, _MOST_PARTS = 4, 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTwice:
     """What was the same when it was made again.
 
@@ -33,7 +34,7 @@ class ReadTwice:
     bytes_each: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """Why nothing may be kept, as a clause, and whether that is because random numbers are drawn."""
 
@@ -47,56 +48,60 @@ def read_twice(
     noun: str,
     arrays_of: Callable[[Any], Sequence[np.ndarray]],
     *,
-    between: Callable[[], object] = lambda: None,
+    one_shape: bool = False,
     watched: Any = None,
 ) -> ReadTwice | Refused | None:
     """Reads some of the data by their indices, and again after other random numbers were seeded.
+
+    A copy is read, so that what reading writes to the attributes of the data, such as an open file, stays there.
 
     Args:
       length: of the data.
       noun: of what the data give for an index.
       arrays_of: returns the arrays in that. Raises TypeError if it holds something else.
-      between: called between the readings, as between epochs.
-      watched: holds the generators that must not move, beside the global ones.
+      one_shape: whether all must have one shape and type.
+      watched: holds the generators that must not move, besides the global ones.
     Returns:
       None where it is no use to keep what is read, or where the user's code fails, which shows its error elsewhere.
     """
     nouns = noun + ("es" if noun == "batch" else "s")
     if any(hasattr(one, "set_epoch") for one in made_of(data)):
-        return Refused(f"the data have `set_epoch`: their {nouns} change from epoch to epoch")
-    readings: list[list[Any]] = []
+        return Refused(reason=f"the data have `set_epoch`: their {nouns} change from epoch to epoch")
+    readings: list[list[list[np.ndarray]]] = []
     took_ns: list[int] = []
     generators, moved = Generators(data), Generators(watched)
     try:
+        read = copied(data)
         with generators.put_back():
             for seed in (1, 2):
                 generators.seed(seed)
-                until_ns = clock.now_ns() + _READ_NS // 2
+                until_ns, read_bytes = clock.now_ns() + _READ_NS // 2, 0
                 readings.append([])
                 for index in some_indices(length, _READ_COUNT):
-                    states, attributes, began_ns = moved.states(), _attributes(data), clock.now_ns()
-                    readings[-1].append(data[index])
+                    states, attributes, began_ns = moved.states(), _attributes(read), clock.now_ns()
+                    given = read[index]
                     took_ns.append(clock.now_ns() - began_ns)
+                    # Copies: what is given may be a buffer that is filled again for the next index.
+                    readings[-1].append([np.array(part) for part in arrays_of(given)])
                     if moved.states() != states:
-                        return Refused(f"making a {noun} draws random numbers", draws=True)
-                    if changed := sorted(name for name, _ in _attributes(data) - attributes):
+                        return Refused(reason=f"making a {noun} draws random numbers", draws=True)
+                    if changed := sorted(name for name, _ in _attributes(read) - attributes):
                         told = f"making a {noun} changes `{changed[0]}` of the data, which may change the next ones"
-                        return Refused(told)
-                    if clock.now_ns() > until_ns:
+                        return Refused(reason=told)
+                    read_bytes += sum(part.nbytes for part in readings[-1][-1])
+                    if clock.now_ns() > until_ns or read_bytes > _READ_BYTES:
                         break
-                if seed == 1:
-                    between()
         if sorted(took_ns)[len(took_ns) // 2] < _LEAST_NS:
             return None
-        ours, others = ([arrays_of(one) for one in some] for some in readings)
-        if len({str([(part.dtype, part.shape) for part in parts]) for parts in ours}) > 1 and noun == "sample":
-            return Refused("its samples differ in shape or type, so that they cannot lie in one array")
+        ours, others = readings
+        if one_shape and len({str([(part.dtype, part.shape) for part in parts]) for parts in ours}) > 1:
+            return Refused(reason=f"its {nouns} differ in shape or type, so that they cannot lie in one array")
         count = min(len(ours), len(others))
         if compare(ours[:count], others[:count]).effect != "identical":
-            return Refused(f"{nouns} differ when they are made again", draws=True)
-        return ReadTwice(count, max(sum(part.nbytes for part in parts) for parts in ours))
+            return Refused(reason=f"{nouns} differ when they are made again", draws=True)
+        return ReadTwice(count=count, bytes_each=max(sum(part.nbytes for part in parts) for parts in ours))
     except (TypeError, ValueError, RuntimeError) as error:
-        return Refused(f"its {nouns} cannot be kept as arrays ({error if str(error) else type(error).__name__})")
+        return Refused(reason=f"its {nouns} cannot be kept as arrays ({error if str(error) else type(error).__name__})")
     except Exception:
         return None
 
@@ -106,12 +111,24 @@ def some_indices(length: int, most: int) -> list[int]:
     return sorted({round(at * (length - 1) / max(most - 1, 1)) for at in range(most)})
 
 
+def copied(data: Any) -> Any:
+    """Returns a copy of some data, and of those that they are made of, whose attributes can be written."""
+    new = copy.copy(data)
+    if getattr(new, "dataset", None) is not None:
+        new.dataset = copied(new.dataset)
+    return new
+
+
 def made_of(data: Any) -> list[Any]:
-    """Returns some data and the data sets that they are made of, as a `Subset` is of another."""
-    chain = [data]
-    while (inner := getattr(chain[-1], "dataset", None)) is not None and len(chain) < _DEPTH:
-        chain.append(inner)
-    return chain
+    """Returns some data and the data sets that they are made of, as a `Subset` is of another, or a `ConcatDataset`."""
+    parts, last = [data], [data]
+    for _ in range(_DEPTH):
+        inner = [getattr(one, "dataset", None) for one in last]
+        several = [getattr(one, "datasets", None) for one in last]
+        inner += [part for some in several if isinstance(some, (list, tuple)) for part in some[:_MOST_PARTS]]
+        last = [one for one in inner if one is not None]
+        parts += last
+    return parts
 
 
 def _attributes(data: Any) -> set[tuple[str, tuple[int, int]]]:

@@ -62,11 +62,12 @@ PART_NAMES = {
     "interference": "the loader taking cores from the model",
     "epoch_overhead": "epoch edges",
 }
-# How libraries decode a JPEG at half, a quarter or an eighth of its size, by the kind of their stages.
+# How libraries decode a JPEG at a half, a quarter or an eighth of its size, by the kind of their stages.
 _SCALED_DECODES = {
     "Pillow": '`image.draft("RGB", (width, height))` right after `Image.open`',
-    "OpenCV": "`cv2.IMREAD_REDUCED_COLOR_4`",
+    "OpenCV": "`cv2.IMREAD_REDUCED_COLOR_{scale}`",
 }
+_SCALES = (8, 4, 2)
 _DECODES = ("decode", "imread", "jpeg", "pil.image.load", "pil.image.convert", "load_img")
 
 
@@ -329,23 +330,30 @@ def oversized_decode(evidence: Evidence) -> Finding | None:
     decodes = [stage for stage in stages if any(word in stage.name.lower() for word in _DECODES)]
     if table is None or not decodes:
         return Finding(rule="oversized decode", text=f"{text}; what that costs was not measured", hypothesis=True)
+    if table.decoded_pixels is not None and not any("resize" in stage.name.lower() for stage in table.stages):
+        return None  # a part of each image may be cut out at its full size
     share = sum(table.share(stage) for stage in decodes) * evidence.loader_ratio
     predicted = _gain_of_part(evidence, share, "if decoding cost nothing")
     return Finding(
         rule="oversized decode",
         text=text,
         cost_ratio=share,
-        advice=f"decode at a fraction of the size{_how(decodes)}, or prepare smaller copies once"
+        advice=f"decode at a fraction of the size{_how(decodes, decoded / wanted)}, or prepare smaller copies once"
         if predicted
         else None,
         gain=predicted,
     )
 
 
-def _how(decodes: Sequence[Stage]) -> str:
-    """Returns how the libraries of some stages decode at a fraction of the size, in brackets; "" where not known."""
+def _how(decodes: Sequence[Stage], times: float) -> str:
+    """Returns how the libraries of some stages decode at a fraction of the size, in brackets; "" where not known.
+
+    Args:
+      times: how many times the pixels that the model takes are decoded.
+    """
+    scale = next((scale for scale in _SCALES if scale**2 <= times), 2)
     known = dict.fromkeys(_SCALED_DECODES[stage.kind] for stage in decodes if stage.kind in _SCALED_DECODES)
-    return f" ({', '.join(known)})" if known else ""
+    return f" ({', '.join(text.format(scale=scale) for text in known)})" if known else ""
 
 
 def costly_epoch_edges(evidence: Evidence) -> Finding | None:
@@ -363,7 +371,7 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
     if _has_loader_of_pytorch(evidence) and evidence.workers_asked:
         longer = "keep its workers from epoch to epoch (`persistent_workers=True`), or start fewer of them"
     elif facts.worker_processes:
-        longer = "start fewer worker processes, which begin anew with each epoch, or threads in their place"
+        longer = "start fewer worker processes, which begin anew with each epoch, or threads instead"
     elif facts.loop:
         longer = "make fewer, longer epochs (repeat the data)"
     else:
@@ -382,7 +390,7 @@ def costly_epoch_edges(evidence: Evidence) -> Finding | None:
 
 def _of_boundary(lost_s: float, what: str, seconds: float | None) -> str:
     """Returns what a part of an epoch boundary is made of, in brackets; "" where that explains less than a tenth."""
-    return f" ({what}: {_time(seconds)})" if seconds and seconds >= lost_s / 10 else ""
+    return f" ({what}: {_time(min(seconds, lost_s))})" if seconds and seconds >= lost_s / 10 else ""
 
 
 def interference(evidence: Evidence) -> Finding | None:

@@ -7,6 +7,7 @@ beside them, such as a loss made of functions, is not noted: a backward pass beg
 from __future__ import annotations
 
 import copy
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,7 +93,8 @@ class Work:
         """Compares the outputs of the modules on so many threads of PyTorch's with those on as many as now.
 
         Returns:
-          The largest difference, as a part of the largest value; None where the modules fail on made-up values.
+          The largest difference, as a part of the largest value; None where the modules fail on made-up values, or
+          give no numbers.
         """
         now = torch.get_num_threads()
         outputs = []
@@ -102,13 +104,14 @@ class Work:
                 with self.put_back(), torch.random.fork_rng(devices=()), torch.no_grad():
                     torch.default_generator.manual_seed(0)
                     outputs.append([tensor.float() for output in self._outputs() for _, tensor in _tensors(output)])
+            largest = max((float(tensor.abs().max()) for tensor in outputs[0] if tensor.numel()), default=0.0)
+            off = [float((one - other).abs().max()) for one, other in zip(*outputs, strict=True) if one.numel()]
         except Exception:  # the modules are the script's own code, and can raise anything
             return None
         finally:
             torch.set_num_threads(now)
-        largest = max((float(tensor.abs().max()) for tensor in outputs[0] if tensor.numel()), default=0.0)
-        off = [float((one - other).abs().max()) for one, other in zip(*outputs, strict=True) if one.numel()]
-        return max(off, default=0.0) / largest if largest else 0.0
+        difference = max(off, default=0.0) / largest if largest else 0.0
+        return difference if math.isfinite(difference) else None
 
     def _outputs(self) -> list[Any]:
         """Calls the modules without gradients, and returns what each gives."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.results import UnknownError, samples_of
+from unstall.profiles.stages.tf_drawn import python_drawn_before_cache
 from unstall.profiles.stages.tf_graph import CutError, random_before_cache, unknown_shape_in
 
 if TYPE_CHECKING:
@@ -103,11 +105,19 @@ def with_facts_of(subject: Subject, data: Any) -> Subject:
     """
     if data is None:
         return subject
+    with suppress(CutError):
+        subject = replace(subject, facts=replace(subject.facts, unknown_shape=unknown_shape_in(data)))
     try:
-        facts = replace(subject.facts, unknown_shape=unknown_shape_in(data))
-        return replace(subject, facts=facts, frozen_by_cache=random_before_cache(data))
+        return replace(subject, frozen_by_cache=(*random_before_cache(data), *_python_drawn(data)))
     except CutError as error:
         return replace(subject, doubts=(*subject.doubts, Flag(kind=FlagKind.UNREAD, text=str(error))))
+
+
+def _python_drawn(data: Any) -> tuple[str, ...]:
+    try:
+        return python_drawn_before_cache(data)
+    except Exception:  # code of the user's, which shows its error where the data are read
+        return ()
 
 
 def _train_windows(samples: Iterable[Sample]) -> int:

@@ -102,7 +102,7 @@ class _Batches:
 
     Attributes:
       indices: of the samples of each batch, or of a batch where the loader's data set gives whole batches.
-      batch_s: time to make the first of the batches.
+      batch_s: time to make one of the batches.
     """
 
     def __init__(self, loader: Any, timer: CallTimer | None, indices: list[Any] | None = None) -> None:
@@ -124,6 +124,7 @@ class _Batches:
         sampler = self._loader.sampler if self._loader.batch_sampler is None else self._loader.batch_sampler
         first, *others = itertools.islice(iter(sampler), 10_000)
         self.indices = [first]
+        self._make(first)  # opens and imports what later ones find
         began_ns = clock.now_ns()
         self._make(first)
         self.batch_s = (clock.now_ns() - began_ns) / 1e9

@@ -23,8 +23,8 @@ _CELLS = ("<ipython-input", "<command-")
 # These may be installed in any folder, such as one that PYTHONPATH names.
 _FRAMEWORKS = ("tensorflow", "keras", "torch", "torchvision", "jax", "grain", "numpy")
 _OURS = str(unstall.HOME / "profiles")
-# The attribute of an object that holds the place of its call.
-_NOTED = "_unstall_place"
+# The attributes of an object that hold the place of its call, and which data sets that call was given so far.
+_NOTED, _GIVEN = "_unstall_place", "_unstall_given"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +80,18 @@ def note_places(owner: type) -> Callable[[], None]:
     Returns what ends that.
     """
     original = owner.__init__  # type: ignore[misc]
+    given: dict[Place | None, set[int]] = {}
 
     @functools.wraps(original)  # libraries read the parameters of a class by `inspect.signature`
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:
         original(self, *arguments, **options)
         if getattr(self, _NOTED, None) is None:
             # Not `setattr`: TensorFlow's objects track what is set on them.
-            object.__setattr__(self, _NOTED, users_call(sys._getframe(1)))
+            place = users_call(sys._getframe(1))
+            object.__setattr__(self, _NOTED, place)
+            if hasattr(self, "dataset"):
+                object.__setattr__(self, _GIVEN, given.setdefault(place, set()))
+                given[place].add(id(self.dataset))
 
     owner.__init__ = __init__  # type: ignore[misc]
     return lambda: setattr(owner, "__init__", original)
@@ -95,6 +100,11 @@ def note_places(owner: type) -> Callable[[], None]:
 def note_as(made: Any, other: Any) -> None:
     """Notes for an object the call that made another, in whose place it is used."""
     object.__setattr__(made, _NOTED, place_of(other))
+
+
+def data_sets_at(made: Any) -> int:
+    """Returns how many data sets the call that made a loader was given while the script ran; 1 where not known."""
+    return max(len(getattr(made, _GIVEN, ())), 1)
 
 
 def place_of(made: Any) -> Place | None:

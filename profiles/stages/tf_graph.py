@@ -147,6 +147,18 @@ def random_before_cache(dataset: Any) -> tuple[str, ...]:
     return tuple(operations)
 
 
+def caches_in(dataset: Any) -> list[Any]:
+    """Returns each `cache` of a pipeline that reads one dataset; any other object has none."""
+    if not hasattr(dataset, "element_spec"):
+        return []
+    return [part for part in upstream(dataset) if _is(_CACHES, part) and len(part._inputs()) == 1]
+
+
+def is_shuffle(dataset: Any) -> bool:
+    """Whether a transformation changes the order of its elements at random."""
+    return "Shuffle" in type(dataset).__name__
+
+
 def random_in(dataset: Any) -> tuple[str, ...]:
     """Returns the random operations of one transformation, not of its inputs, as "random_flip in augment"."""
     operations: dict[str, None] = {"Dataset.random": None} if type(dataset).__name__ == "_RandomDataset" else {}

@@ -25,9 +25,10 @@ _MOST_LINES, _MOST_CHARACTERS = 3, 48
 
 
 def users_lines(make: Callable[[], object]) -> tuple[UsersLine, ...]:
-    """Makes batches in this thread for about a second. Returns the lines of the user's code that take the time.
+    """Makes batches in this thread for a moment. Returns the lines of the user's code that take the time.
 
     A line counts with all that it calls in libraries: of the stack's frames the innermost one of the user's is taken.
+    What is seen counts for the time since the look before: where Python's lock is held, looks are fewer.
 
     Args:
       make: makes a batch.
@@ -35,16 +36,19 @@ def users_lines(make: Callable[[], object]) -> tuple[UsersLine, ...]:
       Those that take a tenth of the time or more, the most costly first; none where too little was seen.
     """
     seen: Counter[tuple[str, str]] = Counter()
-    samples = 0
+    samples = all_ns = 0
     thread, done = threading.get_ident(), threading.Event()
 
     def look() -> None:
-        nonlocal samples
+        nonlocal samples, all_ns
+        last_ns = clock.now_ns()
         while not done.wait(_EVERY_S):
-            samples += 1
-            frame = _innermost(sys._current_frames().get(thread))
+            frame, now_ns = _innermost(sys._current_frames().get(thread)), clock.now_ns()
             if frame is not None:
-                seen[str(line_of(frame)), _code_at(frame)] += 1
+                seen[str(line_of(frame)), _code_at(frame)] += now_ns - last_ns
+            samples += 1
+            all_ns += now_ns - last_ns
+            last_ns = now_ns
 
     looking = threading.Thread(target=look, daemon=True)
     until_ns = clock.now_ns() + int(_READ_S * 1e9)
@@ -58,9 +62,9 @@ def users_lines(make: Callable[[], object]) -> tuple[UsersLine, ...]:
     if samples < _LEAST_SAMPLES:
         return ()
     return tuple(
-        UsersLine(location=location, code=code, ratio=count / samples)
-        for (location, code), count in seen.most_common(_MOST_LINES)
-        if count >= _LEAST_RATIO * samples
+        UsersLine(location=location, code=code, ratio=ns / all_ns)
+        for (location, code), ns in seen.most_common(_MOST_LINES)
+        if ns >= _LEAST_RATIO * all_ns
     )
 
 

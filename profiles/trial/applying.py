@@ -13,9 +13,9 @@ from unstall.profiles.code_line import CodeLine
 from unstall.profiles.data import DataKind, Use, adapter
 from unstall.profiles.data.arrays import parts_of
 from unstall.profiles.measure.batches import FitData
+from unstall.profiles.random_states import random_states_put_back
 from unstall.profiles.remedies import NEEDS, Remedy, gains_of
 from unstall.profiles.remedies.data import Failed
-from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.report.document import RESULTS, DocumentError, load
 from unstall.profiles.report.measurements import KINDS, SCRIPT, derive
 from unstall.profiles.stages.places import Place, note_as

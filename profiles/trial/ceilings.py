@@ -22,7 +22,7 @@ from unstall.profiles.data.tf_iterators import traced_as
 from unstall.profiles.measure.backends import BACKENDS, device_here
 from unstall.profiles.measure.schedule import READY_WINDOW_S
 from unstall.profiles.measure.windows import Windows
-from unstall.profiles.remedies.random_states import random_states_put_back
+from unstall.profiles.random_states import random_states_put_back
 from unstall.profiles.results.account import STEPS_TOGETHER
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.keras_private import has_value, layers_at_any_depth, missing_to_put_back

@@ -11,9 +11,9 @@ from unstall.profiles.data import Use, adapter
 from unstall.profiles.measure.backends import device_here
 from unstall.profiles.measure.batches import FitData, is_fit_data, weighed
 from unstall.profiles.measure.windows import Windows
+from unstall.profiles.random_states import random_states_put_back
 from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed, InMemory
-from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.seen import SeenFit

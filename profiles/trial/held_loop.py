@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from unstall.profiles import clock
 from unstall.profiles.data import Use, adapter
+from unstall.profiles.random_states import random_states_put_back
 from unstall.profiles.remedies import Need
 from unstall.profiles.remedies.data import Data, Failed
-from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.turns import Measure
 from unstall.profiles.script.seen import SeenLoop
 from unstall.profiles.statistics import median
@@ -56,10 +57,15 @@ def opened_loop(seen: SeenLoop, needs: Sequence[Need]) -> Iterator[tuple[Data, M
         left=seen.left,
     )
     library = adapter(seen.data)
-    with random_states_put_back(), _torch_put_back(), warnings.catch_warnings(action="ignore"):
+    with random_states_put_back(), _threads_put_back(), warnings.catch_warnings(action="ignore"):
         data = library.rebuilt(seen.data, use, needs)
-        with closing(data), seen.work.put_back() if seen.work else nullcontext():
+        with ExitStack() as stack:
+            stack.callback(lambda: data.close())
+            stack.enter_context(seen.work.put_back() if seen.work else nullcontext())
             step = None if seen.work is None else _own_step(seen.work, step_s, data)
+            if step is None and seen.work is not None:  # no remedy may rest on what the modules do
+                data.close()
+                data = library.rebuilt(seen.data, replace(use, work=None), needs)
             data.stands_in = _OWN_STEP
             if step is None:
                 data.stands_in = _STAND_IN.format("a sleep" if on_gpu else "as much computing")
@@ -72,17 +78,16 @@ def opened_loop(seen: SeenLoop, needs: Sequence[Need]) -> Iterator[tuple[Data, M
 
 
 @contextmanager
-def _torch_put_back() -> Iterator[None]:
-    """Restores PyTorch's random state and number of threads when the block ends, where the script has imported it."""
+def _threads_put_back() -> Iterator[None]:
+    """Restores PyTorch's number of threads when the block ends, where the script has imported it."""
     torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "get_rng_state"):  # or another package of that name
+    if torch is None or not hasattr(torch, "get_num_threads"):  # or another package of that name
         yield
         return
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    threads = torch.get_num_threads()
     try:
         yield
     finally:
-        torch.set_rng_state(state)
         torch.set_num_threads(threads)
 
 

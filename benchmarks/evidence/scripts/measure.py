@@ -37,7 +37,15 @@ _DIFF = "fix.diff"
 
 
 class _Failed(Exception):
-    """A run of a script failed, and no further one is made; the message says how."""
+    """A run of a script failed, and no further one is made; the message says how.
+
+    Attributes:
+      how: the script ran.
+    """
+
+    def __init__(self, text: str, how: How) -> None:
+        super().__init__(text)
+        self.how = how
 
 
 class Lab(LabRun[Asked, Samples]):
@@ -65,6 +73,8 @@ class Lab(LabRun[Asked, Samples]):
                         self._pairs(script, "tool", copy, TRAIN, task)
             except _Failed as error:
                 self._left_out.append(LeftOut(who=script.name, reason=str(error)))
+                if error.how == "tool":
+                    self._scripts[script.name] = replace(self._scripts[script.name], broken=str(error))
             self._progress.advance(task)
             after_round()
 
@@ -83,7 +93,7 @@ class Lab(LabRun[Asked, Samples]):
                 ("unmodified", self._plan.folder / script.name, TRAIN),
                 (edit, folder, file),
             ]
-            runs = {way[0]: self._run(script, *way, number) for way in random.sample(ways, len(ways))}
+            runs = {way[0]: self._run(script, *way) for way in random.sample(ways, len(ways))}
             pair = Pair(edit=edit, unmodified=runs["unmodified"], edited=runs[edit])
             self._scripts[script.name] = replace(samples, pairs=(*samples.pairs, pair))
 
@@ -92,14 +102,14 @@ class Lab(LabRun[Asked, Samples]):
         self._progress.update(task, description=f"{script.name}, profiled", refresh=True)
         out = self._plan.out.resolve() / script.name
         options = ("-m", "unstall", "profile", "--budget", f"{self._asked.budget_s:g}", "--out", str(out))
-        run = self._run(script, "profiled", folder, TRAIN, 0, options)
+        run = self._run(script, "profiled", folder, TRAIN, options)
         try:
             advice = advice_in(out / RESULTS) if (out / RESULTS).exists() else None
         except DocumentError as error:
-            raise _Failed(str(error)) from error
+            raise _Failed(str(error), "profiled") from error
         self._scripts[script.name] = replace(self._scripts[script.name], profiled=run, advice=advice)
         if advice is None:
-            raise _Failed("under `unstall profile` nothing was measured of it")
+            raise _Failed("under `unstall profile` nothing was measured of it", "profiled")
 
     @contextmanager
     def _written(self, script: Script, folder: Path) -> Iterator[Path | None]:
@@ -111,7 +121,7 @@ class Lab(LabRun[Asked, Samples]):
         out = self._plan.out.resolve() / script.name
         options = ("-m", "unstall", "profile", "--apply", str(out), "--write", str(out / _DIFF), "--no-trial")
         with suppress(_Failed):
-            self._run(script, "profiled", folder, TRAIN, 1, options)
+            self._run(script, "profiled", folder, TRAIN, options)
         if not (out / _DIFF).is_file():
             why = f"no diff was written; see {_log(script, 'profiled')}"
             samples = self._scripts[script.name]
@@ -125,12 +135,10 @@ class Lab(LabRun[Asked, Samples]):
                 ["git", "apply", str(out / _DIFF)], cwd=copy, capture_output=True, text=True, check=False
             )
             if applied.returncode:
-                raise _Failed(f"its diff does not apply: {applied.stderr.strip()}")
+                raise _Failed(f"its diff does not apply: {applied.stderr.strip()}", "tool")
             yield copy
 
-    def _run(
-        self, script: Script, how: How, folder: Path, file: str, number: int, before: tuple[str, ...] = ()
-    ) -> ScriptRun:
+    def _run(self, script: Script, how: How, folder: Path, file: str, before: tuple[str, ...] = ()) -> ScriptRun:
         """Runs a script once.
 
         Raises:
@@ -152,12 +160,9 @@ class Lab(LabRun[Asked, Samples]):
             why = f"it ended with exit code {process.returncode}"
             if wall_s >= self._asked.limit_s:
                 why = f"it was ended after {self._asked.limit_s:g} s (--limit)"
-            raise _Failed(f"{how}, {why}; see {_log(script, how)}")
+            raise _Failed(f"{how}, {why}; see {_log(script, how)}", how)
         told = [float(text) for text in _TRAIN.findall(printed)]
         return ScriptRun(
-            how=how,
-            pair=number,
-            exit_code=process.returncode,
             wall_s=wall_s,
             train_s=sum(told) or None,
             printed=printed[:_MOST_CHARACTERS],

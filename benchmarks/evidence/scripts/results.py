@@ -43,6 +43,7 @@ class Result:
       tool: the same with the tool's edit; None where nothing was written.
       differences: by how it ran, the first line that it printed otherwise, as (unmodified, then).
       repeats: whether the runs as it is printed the same; if not, a difference says nothing.
+      broken: whether the script failed with the tool's edit.
     """
 
     script: Script
@@ -52,6 +53,7 @@ class Result:
     tool: Gain | None
     differences: dict[str, tuple[str, str]]
     repeats: bool
+    broken: bool
 
     @property
     def gained(self) -> float:
@@ -108,7 +110,8 @@ class Results:
                 "the expert's time."
             )
         slower = ", ".join(result.script.name for result in self.scripts if result.is_slower)
-        sentences.append(f"Slower with the tool's edit: {slower or 'none'}.")
+        broken = ", ".join(result.script.name for result in self.scripts if result.broken)
+        sentences.append(f"Slower with the tool's edit: {slower or 'none'}; broken by it: {broken or 'none'}.")
         off = [abs(result.promise_off) for result in self.scripts if result.promise_off is not None]
         if off:
             within = sum(one <= 0.1 for one in off)
@@ -164,18 +167,23 @@ def without_times(printed: str) -> str:
 def _result(script: Script, samples: ScriptSamples) -> Result:
     plain = [pair.unmodified for pair in samples.pairs]
     texts = [without_times(run.printed) for run in plain]
-    others: dict[str, str] = {pair.edit: pair.edited.printed for pair in samples.pairs}
+    others: list[tuple[str, str]] = [(pair.edit, pair.edited.printed) for pair in samples.pairs]
     if samples.profiled is not None:
-        others["profiled"] = samples.profiled.printed
-    differences = {how: _difference(texts[0], without_times(printed)) for how, printed in others.items()}
+        others.append(("profiled", samples.profiled.printed))
+    compared = ((how, _difference(texts[0], without_times(printed))) for how, printed in others)
+    differences: dict[str, tuple[str, str]] = {}
+    for how, difference in compared:
+        if difference is not None:
+            differences.setdefault(how, difference)
     return Result(
         script=script,
         advice=samples.advice,
         train_s=median([run.took_s for run in plain]),
         expert=gain_of(samples, "expert"),
         tool=gain_of(samples, "tool"),
-        differences={how: difference for how, difference in differences.items() if difference is not None},
+        differences=differences,
         repeats=len(set(texts)) == 1,
+        broken=samples.broken is not None,
     )
 
 

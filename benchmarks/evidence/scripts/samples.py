@@ -14,16 +14,11 @@ class ScriptRun:
     """One run of a script.
 
     Attributes:
-      pair: number of the pair of runs that it belongs to, among those of one edit.
-      exit_code: of the process; negative if a signal ended it.
       wall_s: from its start to its end.
       train_s: what it printed as the time of its whole training; None where it printed none.
       printed: what it printed to stdout.
     """
 
-    how: How
-    pair: int
-    exit_code: int
     wall_s: float
     train_s: float | None
     printed: str
@@ -77,12 +72,18 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSamples:
-    """What was measured of one script; `advice` is None where nothing was said."""
+    """What was measured of one script.
+
+    Attributes:
+      advice: None where nothing was said.
+      broken: how the script failed with the tool's edit; None where it did not.
+    """
 
     name: str
     pairs: tuple[Pair, ...] = ()
     profiled: ScriptRun | None = None
     advice: Advice | None = None
+    broken: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

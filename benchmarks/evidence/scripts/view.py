@@ -89,6 +89,7 @@ def _row(result: Result) -> Mapping[str, Any]:
         "part": result.part,
         "is_near": result.is_near,
         "is_slower": result.is_slower,
+        "is_broken": result.broken,
         "promised_ratio": None if promise is None else promise.ratio,
         "promise_off": result.promise_off,
         "printed": printed_text(result),

@@ -34,9 +34,11 @@ class CacheBatches(Change["PyDatasetData", "DatasetPlan"]):
             reason = "Keras' worker processes are forks: each would keep batches of its own, and make all of them"
             yield Untried(name=_NAME, reason=reason)
             return
-        read = read_twice(
-            dataset, dataset.num_batches, "batch", _arrays_of, between=dataset.on_epoch_end, watched=dataset
-        )
+        own = [name for name in ("on_epoch_begin", "on_epoch_end") if _is_own(dataset, name)]
+        if own:
+            yield Untried(name=_NAME, reason=f"its `{own[0]}` may change the batches from epoch to epoch")
+            return
+        read = read_twice(dataset, dataset.num_batches, "batch", _arrays_of, watched=dataset)
         if read is None:
             return
         if isinstance(read, Refused):
@@ -70,6 +72,13 @@ class CacheBatches(Change["PyDatasetData", "DatasetPlan"]):
             warms_up=True,
         )
         yield Offer(remedy=remedy, build=build, conflicts=frozenset({"processes"}))
+
+
+def _is_own(dataset: Any, name: str) -> bool:
+    """Whether a class of the user's, or of a library's generators, has a method of this name of its own."""
+    import keras
+
+    return getattr(type(dataset), name, None) is not getattr(keras.utils.PyDataset, name, None)
 
 
 def _arrays_of(batch: Any) -> list[np.ndarray]:

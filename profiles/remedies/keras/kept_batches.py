@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import keras
@@ -20,7 +21,7 @@ class KeptBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         if index not in self.kept:
-            self.kept[index] = self.dataset[index]
+            self.kept[index] = copy.deepcopy(self.dataset[index])  # which may be filled again for the next
         return self.kept[index]
 
     def on_epoch_begin(self) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unstall import forks
+from unstall.profiles.random_states import random_states_put_back
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.keras.dataset_settings import with_settings
 from unstall.profiles.remedies.keras.keras_workers import KerasWorkers
-from unstall.profiles.remedies.random_states import random_states_put_back
 from unstall.profiles.remedies.remedy import Untried
 
 if TYPE_CHECKING:

@@ -57,6 +57,7 @@ class PyDatasetData(Data):
       place: the call of `fit`; None where it is not known.
       name: the variable that holds the dataset in the code of that call; None where it is not known.
       has_epochs: whether that call trains for several epochs.
+      only: the remedies that are looked for; all unless given.
 
     Attributes:
       dataset, needs, room, place, name, has_epochs: as given.
@@ -77,6 +78,7 @@ class PyDatasetData(Data):
         place: Place | None = None,
         name: str | None = None,
         has_epochs: bool = False,
+        only: Sequence[str] = (),
     ) -> None:
         super().__init__()
         if dataset.num_batches is None:
@@ -91,7 +93,7 @@ class PyDatasetData(Data):
         self._number = int(dataset.num_batches)
         self.epoch_batches = float(self._number)
         self.epoch_images = float(self._number * batch_images(dataset[0]))
-        self._offers = Offers(changes, self, needs)
+        self._offers = Offers(changes, self, needs, only=only)
         self.remedies, self.untried = self._offers.remedies, self._offers.untried
 
     def fits(self, names: Sequence[str]) -> bool:

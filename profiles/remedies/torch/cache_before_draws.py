@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unstall.profiles.random_states import Generators
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.equality import compare
-from unstall.profiles.remedies.random_states import Generators
-from unstall.profiles.remedies.reading_twice import Refused, made_of, some_indices
+from unstall.profiles.remedies.reading_twice import Refused, copied, some_indices
 from unstall.profiles.remedies.remedy import Edit, Remedy, Untried
 
 if TYPE_CHECKING:
@@ -64,6 +63,8 @@ _FIXED = {
         )
     ),
 }
+# Modes of Pillow's photos that are known by the shape of their arrays.
+_MODES = ("L", "RGB", "RGBA")
 # Samples that are made both ways from the same random states.
 _COMPARED_SAMPLES = 16
 
@@ -78,16 +79,18 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
         if not data.takes_indices:
             return
         dataset = data.loader.dataset
-        attribute = _attribute(dataset)
-        if attribute is None:
+        attribute, transforms = _transforms_of(dataset)
+        if transforms is None:
             return
         from unstall.profiles.remedies.torch.keeping import kept, samples_read
         from unstall.profiles.remedies.torch.kept_before_draws import KeptForNames
 
-        steps = next(getattr(one, attribute) for one in made_of(dataset) if hasattr(one, attribute)).transforms
+        steps = transforms.transforms
         certain = [*itertools.takewhile(lambda step: _draws(step) is not True, steps)]
         # What no library is known to draw in may draw nevertheless: then the cache ends before it.
         doubtful = [at for at, step in enumerate(certain) if _draws(step) is None]
+        if len(certain) == len(steps) and not doubtful:
+            return
         for fixed in (len(certain), *reversed(doubtful)):
             with Generators(dataset).put_back():
                 made = _wrapped(dataset, attribute, fixed)
@@ -105,7 +108,7 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
         if isinstance(read, Refused):
             yield Untried(name=_NAME, reason=f"before `{drawing}`, the first transform that draws, {read.reason}")
             return
-        if not (_are_alike_but_for_draws(dataset, wrapped, attribute) if by_name else _are_alike(dataset, wrapped)):
+        if not _are_alike(dataset, wrapped, attribute, by_name=by_name):
             reason = f"with the transforms from `{drawing}` on made apart from the rest, its samples are others"
             yield Untried(name=_NAME, reason=reason)
             return
@@ -128,7 +131,7 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
             effect="other draws" if by_name else "identical",
             place=None if place is None else str(place),
             edits=()
-            if place is None
+            if place is None or not data.wraps_dataset
             else (
                 Edit(place=place, kind="define", text=form.as_written()),
                 Edit(place=place, kind="argument", text=written),
@@ -136,24 +139,34 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
             memory_bytes=fits.size_bytes,
             warms_up=True,
         )
-        yield Offer(remedy=remedy, build=build, conflicts=frozenset(fits.conflicts))
+        yield Offer(remedy=remedy, build=build, conflicts=frozenset((*fits.conflicts, "cache-samples")))
 
 
 def _arrays(sample: Any) -> list[np.ndarray]:
     return [np.asarray(part) for part in sample]
 
 
-def _attribute(dataset: Any) -> str | None:
-    """Returns the attribute of a data set, or of one that it is made of, that holds its transforms in a list."""
-    for one in made_of(dataset):
+def _transforms_of(dataset: Any) -> tuple[str, Any]:
+    """Returns transforms that stand in a list, and the attribute that holds them; ("", None) where there are none.
+
+    They are those of the data set, or of the one that it is a part of.
+    """
+    for one in _chain(dataset):
         found = [
-            name
+            (name, value)
             for name, value in getattr(one, "__dict__", {}).items()
             if callable(value) and isinstance(getattr(value, "transforms", None), (list, tuple))
         ]
         if found:
-            return found[0] if len(found) == 1 else None
-    return None
+            return found[0] if len(found) == 1 else ("", None)
+    return "", None
+
+
+def _chain(dataset: Any) -> Iterator[Any]:
+    """Yields a data set, and those that it is a part of, as a `Subset` is."""
+    while dataset is not None:
+        yield dataset
+        dataset = getattr(dataset, "dataset", None)
 
 
 def _draws(step: Any) -> bool | None:
@@ -180,7 +193,7 @@ def _wrapped(dataset: Any, attribute: str, fixed: int) -> KeptBeforeDraws | str:
     from unstall.profiles.remedies.torch import kept_before_draws as forms
 
     try:
-        whole = dataset[0]
+        whole = copied(dataset)[0]
         if type(whole) not in (tuple, list):
             return f"its samples are of type {type(whole).__name__}, and no tuples that begin with an image"
         plain = forms.KeptBeforeDraws(dataset, attribute, fixed, shared=False)
@@ -189,67 +202,65 @@ def _wrapped(dataset: Any, attribute: str, fixed: int) -> KeptBeforeDraws | str:
     sample, chain = plain.first, plain.draw
     by_name = type(chain).__module__.partition(".")[0] == "albumentations"
     first: type[KeptBeforeDraws] | None = None
-    if isinstance(sample[0], Image.Image):
+    if isinstance(sample[0], Image.Image) and sample[0].mode in _MODES:
         first = forms.KeptPhotos
     elif isinstance(sample[0], np.ndarray):
         first = forms.KeptForNames if by_name else forms.KeptArrays
     elif isinstance(sample[0], torch.Tensor):
         return plain
     if first is None:
-        return f"its samples begin with a {type(sample[0]).__name__}, and no image"
+        mode = f" of mode {sample[0].mode}" if isinstance(sample[0], Image.Image) else ""
+        return f"its samples begin with a {type(sample[0]).__name__}{mode}"
     return first(dataset, attribute, fixed, shared=False)
 
 
-def _are_alike(dataset: Any, wrapped: Any) -> bool:
-    """Whether samples are the same, made from the same random states, and leave these the same."""
+class _Noting:
+    """Transforms that note what they are called with, and what they returned last."""
+
+    def __init__(self, transforms: Any) -> None:
+        self._transforms = transforms
+        self.calls: list[tuple[int, tuple[str, ...]]] = []
+        self.last: Any = None
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self.calls.append((len(given), tuple(named)))
+        self.last = self._transforms(*given, **named)
+        return self.last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transforms, name)
+
+
+def _are_alike(dataset: Any, wrapped: Any, attribute: str, *, by_name: bool) -> bool:
+    """Whether samples are the same, made from the same random states, and leave these the same.
+
+    albumentations draw more numbers without the remedy: there the data set must give the image just as its transforms
+    returned it, and all else must be the same. Transforms must be called once for a sample, with the image alone.
+    """
+    noted = copied(dataset)
+    owner = next(one for one in _chain(noted) if hasattr(getattr(one, attribute, None), "transforms"))
+    noting = _Noting(getattr(owner, attribute))
+    setattr(owner, attribute, noting)
     generators = Generators(dataset)
     try:
         with generators.put_back():
             for index in some_indices(len(dataset), _COMPARED_SAMPLES):
                 generators.seed(index)
                 states, samples, ends = generators.states(), [], []
-                for one in (dataset, wrapped):
+                for one in (noted, wrapped):
                     generators.set(states)
                     samples.append(one[index])
                     ends.append(generators.states())
-                if ends[0] != ends[1] or type(samples[0][0]) is not type(samples[1][0]):
+                (image, *others), (drawn, *kept) = samples
+                if noting.calls.pop() != ((0, ("image",)) if by_name else (1, ())) or noting.calls:
                     return False
-                if compare(*([_arrays(sample)] for sample in samples)).effect != "identical":
+                if type(image) is not type(drawn) or compare([_arrays(others)], [_arrays(kept)]).effect != "identical":
                     return False
-    except Exception:  # code of the user's, which is given less than it was written for
-        return False
-    return True
-
-
-class _Noting:
-    """Transforms that keep what they returned last."""
-
-    def __init__(self, transforms: Any) -> None:
-        self._transforms = transforms
-        self.last: Any = None
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        self.last = self._transforms(*given, **named)
-        return self.last
-
-
-def _are_alike_but_for_draws(dataset: Any, wrapped: Any, attribute: str) -> bool:
-    """Whether the data set gives the image as its transforms return it, and all else as the wrapped one does."""
-    noted = owner = copy.copy(dataset)
-    while not hasattr(owner, attribute):
-        owner.dataset = copy.copy(owner.dataset)
-        owner = owner.dataset
-    noting = _Noting(getattr(owner, attribute))
-    setattr(owner, attribute, noting)
-    try:
-        with Generators(dataset).put_back():
-            for index in some_indices(len(dataset), _COMPARED_SAMPLES):
-                (image, *others), (drawn, *kept) = noted[index], wrapped[index]
-                if image is not noting.last["image"] or type(drawn) is not type(image):
-                    return False
-                if (np.shape(image), str(image.dtype)) != (np.shape(drawn), str(drawn.dtype)):
-                    return False
-                if compare([_arrays(others)], [_arrays(kept)]).effect != "identical":
+                if by_name:
+                    kinds = {(np.shape(one), str(one.dtype)) for one in (image, drawn)}
+                    if image is not noting.last["image"] or len(kinds) > 1:
+                        return False
+                elif ends[0] != ends[1] or compare([_arrays([image])], [_arrays([drawn])]).effect != "identical":
                     return False
     except Exception:  # code of the user's, which is given less than it was written for
         return False

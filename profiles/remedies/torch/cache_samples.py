@@ -53,7 +53,7 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
             effect="identical",
             place=None if place is None else str(place),
             edits=()
-            if place is None
+            if place is None or not data.wraps_dataset
             else (
                 Edit(place=place, kind="define", text=written(KeptSamples)),
                 Edit(place=place, kind="argument", text=f"dataset=KeptSamples({{dataset}}, shared={fits.is_shared})"),

@@ -33,7 +33,7 @@ class FewerThreads(Change["LoaderData", "LoaderPlan"]):
         seen = ""
         if data.work is not None:
             difference = data.work.difference_on(fewer)
-            if difference is None or difference > _TOLERANCE:
+            if difference is None or not difference <= _TOLERANCE:
                 told = "could not be compared" if difference is None else f"differ by {difference:.1g} of the largest"
                 yield Untried(name=_NAME, reason=f"the outputs of the modules on {fewer} of {threads} threads {told}")
                 return

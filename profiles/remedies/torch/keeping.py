@@ -25,7 +25,7 @@ def samples_read(
     dataset: Any, arrays_of: Callable[[Any], list[np.ndarray]], watched: Any
 ) -> ReadTwice | Refused | None:
     """Makes some samples of a map-style data set twice, as `read_twice`."""
-    return read_twice(dataset, len(dataset), "sample", arrays_of, watched=watched)
+    return read_twice(dataset, len(dataset), "sample", arrays_of, one_shape=True, watched=watched)
 
 
 def as_tensors(sample: Any) -> list[np.ndarray]:
@@ -35,7 +35,7 @@ def as_tensors(sample: Any) -> list[np.ndarray]:
     return [part.numpy() for part in KeptSamples.parts(sample)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """Samples that fit into memory.
 
@@ -64,4 +64,4 @@ def kept(data: LoaderData, read: ReadTwice, name: str) -> Kept | Untried:
         limit = f"{shared_bytes / 1e6:,.0f} MB of shared memory ({_SHARED}) that workers may take"
     if limit is not None:
         return Untried(name=name, reason=f"its samples have {size_bytes / 1e6:,.0f} MB, more than {limit}")
-    return Kept(size_bytes, size_bytes <= shared_bytes)
+    return Kept(size_bytes=size_bytes, is_shared=size_bytes <= shared_bytes)

@@ -17,15 +17,14 @@ class KeptBeforeDraws(torch.utils.data.Dataset[Any]):
     """Samples made once up to their first random transform, and kept in memory that all workers share."""
 
     def __init__(self, dataset: Any, transform: str, fixed: int, shared: bool) -> None:
-        self.dataset = owner = copy.copy(dataset)
-        while not hasattr(owner, transform):  # as in a Subset
-            owner.dataset = copy.copy(owner.dataset)
-            owner = owner.dataset
+        self.whole, self.dataset = dataset, (owner := copy.copy(dataset))
+        while not hasattr(getattr(owner, transform, None), "transforms"):  # as in a Subset
+            owner.dataset = owner = copy.copy(owner.dataset)
         before, self.draw = copy.copy(getattr(owner, transform)), copy.copy(getattr(owner, transform))
         before.transforms, self.draw.transforms = before.transforms[:fixed], before.transforms[fixed:]
         setattr(owner, transform, before)
-        self.first = self.dataset[0]
-        size, parts = len(dataset), [np.asarray(part) for part in self.first]
+        size, self.first = len(dataset), self.dataset[0]
+        parts = [np.asarray(part) for part in self.first]
         self.kept = [torch.from_numpy(np.empty((size, *part.shape), part.dtype)) for part in parts]
         self.is_kept = torch.zeros(size, dtype=torch.bool)
         for values in (*self.kept, self.is_kept) if shared else ():
@@ -36,8 +35,11 @@ class KeptBeforeDraws(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         if not self.is_kept[index]:
-            for values, part in zip(self.kept, self.dataset[index], strict=True):
-                values[index] = torch.from_numpy(np.array(part))
+            parts = [torch.from_numpy(np.array(part)) for part in self.dataset[index]]
+            if [(part.shape, part.dtype) for part in parts] != [(some.shape[1:], some.dtype) for some in self.kept]:
+                return self.whole[index]  # unlike the others
+            for values, part in zip(self.kept, parts, strict=True):
+                values[index] = part
             self.is_kept[index] = True
         image, *others = (values[index].clone() for values in self.kept)
         return self.drawn(image), *others

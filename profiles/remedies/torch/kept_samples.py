@@ -12,19 +12,20 @@ class KeptSamples(torch.utils.data.Dataset[Any]):
 
     def __init__(self, dataset: Any, shared: bool) -> None:
         self.dataset, self.first = dataset, dataset[0]
-        parts = self.parts(self.first)
-        self.kept = [torch.empty((len(dataset), *part.shape), dtype=part.dtype) for part in parts]
+        self.kept = [torch.empty((len(dataset), *part.shape), dtype=part.dtype) for part in self.parts(self.first)]
         self.is_kept = torch.zeros(len(dataset), dtype=torch.bool)
-        if shared:
-            for values in (*self.kept, self.is_kept):
-                values.share_memory_()
+        for values in (*self.kept, self.is_kept) if shared else ():
+            values.share_memory_()
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
         if not self.is_kept[index]:
-            for values, part in zip(self.kept, self.parts(self.dataset[index]), strict=True):
+            parts = self.parts(self.dataset[index])
+            if [(part.shape, part.dtype) for part in parts] != [(some.shape[1:], some.dtype) for some in self.kept]:
+                return self.dataset[index]  # unlike the others
+            for values, part in zip(self.kept, parts, strict=True):
                 values[index] = part
             self.is_kept[index] = True
         sample = [values[index].clone() for values in self.kept]
@@ -34,6 +35,7 @@ class KeptSamples(torch.utils.data.Dataset[Any]):
 
     @staticmethod
     def parts(sample: Any) -> list[torch.Tensor]:
-        parts = [*sample.values()] if isinstance(sample, dict) else sample
-        parts = parts if isinstance(parts, (tuple, list)) else [parts]
+        parts = (
+            sample.values() if isinstance(sample, dict) else sample if isinstance(sample, (tuple, list)) else [sample]
+        )
         return [torch.as_tensor(part, dtype=torch.float64 if isinstance(part, float) else None) for part in parts]

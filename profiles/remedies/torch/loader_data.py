@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,16 +15,17 @@ from torch.utils.data import IterableDataset
 
 from unstall.profiles.data.base import StepWork
 from unstall.profiles.data.torch import ready_batches
+from unstall.profiles.random_states import Generators
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
-from unstall.profiles.remedies.edits import passed
+from unstall.profiles.remedies.edits import passed, source_of
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
-from unstall.profiles.remedies.random_states import Generators
+from unstall.profiles.remedies.reading_twice import copied
 from unstall.profiles.remedies.remedy import Need
 from unstall.profiles.remedies.room import Room
 from unstall.profiles.remedies.torch.loader_plan import LoaderPlan, loader_from, plan_of
-from unstall.profiles.stages.places import place_of
+from unstall.profiles.stages.places import data_sets_at, place_of
 
 # Batches that are compared.
 _COMPARED_BATCHES = 4
@@ -95,7 +98,7 @@ class LoaderData(Data):
         self.edges_by = "workers that start anew" if starts_anew else None
         self.epoch_batches = float(self._number)
         self.epoch_images = None if images_per_batch is None else float(self._number * images_per_batch)
-        self._offers = Offers(changes, self, needs)
+        self._offers = Offers(changes, self, needs, only=only)
         self.remedies, self.untried = self._offers.remedies, self._offers.untried
 
     @property
@@ -106,7 +109,21 @@ class LoaderData(Data):
     @property
     def takes_indices(self) -> bool:
         """Whether PyTorch asks the data set for one sample at a time, by its index, and collates them to batches."""
-        return not self.is_iterable and self.loader.batch_sampler is not None and self._number > 0
+        has_length = hasattr(self.loader.dataset, "__len__")
+        return not self.is_iterable and self.loader.batch_sampler is not None and self._number > 0 and has_length
+
+    @cached_property
+    def wraps_dataset(self) -> bool:
+        """Whether an edit may put another data set around that of the script's call of `DataLoader`.
+
+        Not where the call makes loaders of several data sets, or the file reads attributes of a loader's data set.
+        """
+        if self.place is None or data_sets_at(self.loader) > 1:
+            return False
+        try:
+            return re.search(r"\.dataset\.\w", source_of(Path(self.place.file))) is None
+        except (OSError, UnicodeDecodeError):
+            return False
 
     @cached_property
     def passed(self) -> dict[str, bool]:
@@ -131,9 +148,10 @@ class LoaderData(Data):
                 first = next(iter(sampler))
                 indices = first[:_COMPARED_SAMPLES] if isinstance(first, (list, tuple)) else [first]
                 readings = []
+                dataset = copied(self.loader.dataset)
                 for seed in (1, 1, 2):
                     torch.default_generator.manual_seed(seed)
-                    readings.append([_as_numpy(self.loader.dataset[index]) for index in indices])
+                    readings.append([_as_numpy(dataset[index]) for index in indices])
             again, drawn = (compare(readings[0], reading).effect for reading in readings[1:])
             return again == "identical" and drawn != "identical"
         except Exception:  # code of the user's, which shows its error where the loader is read

@@ -96,8 +96,12 @@ class _OnThreads(DataLoader[Any]):
     threads: int
 
     def __iter__(self) -> Any:
+        before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
-        return super().__iter__()
+        try:
+            yield from super().__iter__()
+        finally:
+            torch.set_num_threads(before)
 
 
 def _first(sampler: Any, plan: LoaderPlan) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.equality import compare
+from unstall.profiles.remedies.reading_twice import copied
 from unstall.profiles.remedies.remedy import NEEDS, Edit, Remedy
 from unstall.profiles.stages.places import Place
 
@@ -50,7 +51,7 @@ def _are_alike(data: LoaderData) -> bool:
     """Whether a list of indices gives what PyTorch collates of the samples, for a batch and for one sample."""
     from torch.utils.data import default_collate, default_convert
 
-    loader, dataset = data.loader, data.loader.dataset
+    loader, dataset = data.loader, copied(data.loader.dataset)
     if loader.collate_fn is not default_collate or data.draws:
         return False
     try:

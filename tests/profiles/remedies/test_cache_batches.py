@@ -46,6 +46,27 @@ class Shuffled(Rows):
         np.random.default_rng(len(self.order)).shuffle(self.order)
 
 
+class ShuffledFirst(Rows):
+    def on_epoch_begin(self) -> None: ...
+
+
+class Unseen(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return np.random.default_rng().random((4, 3)), np.arange(4)
+
+
+class Reused(Rows):
+    """Fills one buffer for each batch, which Keras has read by the time that the next is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = np.zeros((4, 3), np.float32)
+
+    def __getitem__(self, index: int) -> Any:
+        self.buffer[:] = index
+        return self.buffer, np.arange(4)
+
+
 class Drawing(Rows):
     def __getitem__(self, index: int) -> Any:
         return np.zeros((4, 3)) + (random.random() < 0.01), np.arange(4)
@@ -81,13 +102,15 @@ def found(data: PyDatasetData) -> Any:
 @pytest.mark.parametrize(
     ("dataset", "why"),
     [
-        (Shuffled(), "batches differ when they are made again, and epochs would get the first one's"),
+        (Shuffled(), "its `on_epoch_end` may change the batches from epoch to epoch"),
+        (ShuffledFirst(), "its `on_epoch_begin` may change the batches from epoch to epoch"),
+        (Unseen(), "batches differ when they are made again, and epochs would get the first one's"),
         (Drawing(), "making a batch draws random numbers, and epochs would get the first one's"),
         (Counting(), "making a batch changes `calls` of the data"),
         (Objects(), "they hold more than numbers and texts"),
         (Rows(workers=2, use_multiprocessing=True), "each would keep batches of its own"),
     ],
-    ids=["shuffles", "draws", "counts", "objects", "processes"],
+    ids=["shuffles", "shuffles first", "draws unseen", "draws", "counts", "objects", "processes"],
 )
 def test_batches_that_may_change_are_not_kept(dataset: Any, why: str) -> None:
     data = opened(dataset)
@@ -113,12 +136,18 @@ def test_each_batch_is_made_once_and_is_what_it_was() -> None:
     assert epochs[0] == [Rows()[index][0].tolist() for index in range(6)]
 
 
+def test_a_buffer_that_is_filled_again_is_kept_as_it_was() -> None:
+    kept = opened(Reused()).whole(("cache-samples",))
+    assert [kept[index][0][0, 0] for index in (*range(6), *range(6))] == [*range(6), *range(6)]
+
+
 SCRIPT = """
 import numpy as np
-import keras
+import tensorflow as tf
+from tensorflow.keras import layers
 
 
-class Rows(keras.utils.PyDataset):
+class Rows(tf.keras.utils.Sequence):
     def __len__(self):
         return 6
 
@@ -126,8 +155,8 @@ class Rows(keras.utils.PyDataset):
         return np.full((4, 3), index / 6, np.float32), np.ones((4, 1), np.float32)
 
 
-keras.utils.set_random_seed(3)
-model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+tf.keras.utils.set_random_seed(3)
+model = tf.keras.Sequential([tf.keras.Input((3,)), layers.Dense(1)])
 model.compile("sgd", "mse")
 data = Rows(workers=WORKERS)
 history = model.fit(data, epochs=3, verbose=0)

@@ -129,6 +129,45 @@ class Counts(Images):
         return super().__getitem__(index)
 
 
+class Masked(Images):
+    """Draws for the image and its mask together, and seldom."""
+
+    def __getitem__(self, index: int) -> Any:
+        image = np.random.default_rng(index).integers(255, size=(8, 8, 3), dtype=np.uint8)
+        both = self.transform(image=image, mask=np.eye(8, dtype=np.uint8))
+        return both["image"], both["mask"]
+
+
+class Twice(Images):
+    def __getitem__(self, index: int) -> Any:
+        image, number = super().__getitem__(index)
+        return image, self.transform(np.zeros((8, 8, 3), np.uint8)), number
+
+
+class Wrapper:
+    """A data set around another, with a `transform` of its own that is no list."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset, self.transform = dataset, None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+
+class OneIsUnlike(Images):
+    """One sample has another type, at an index that no look at the samples meets."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> Any:
+        image, number = super().__getitem__(index)
+        return image, np.float32(number + 0.5) if index == 7 else number
+
+
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_twice, "_LEAST_NS", 0)
@@ -259,6 +298,43 @@ def test_what_may_not_be_kept_is_said_with_the_reason(dataset: Any, why: str) ->
     assert found(data) is None
     [reason] = [one.reason for one in data.untried if one.name == "cache-before-draws"]
     assert why in reason
+
+
+def test_transforms_that_take_more_than_an_image_are_not_split() -> None:
+    import albumentations
+
+    turns = albumentations.Compose([albumentations.NoOp(p=1), albumentations.RandomRotate90(p=0.02)], seed=7)
+    for dataset in (Masked(turns), Twice(Compose(Halve(), Flip()))):
+        data = opened(dataset)
+        assert found(data) is None
+        [reason] = [one.reason for one in data.untried if one.name == "cache-before-draws"]
+        assert "made apart from the rest" in reason
+
+
+def test_transforms_of_an_inner_data_set_are_found_past_an_empty_attribute() -> None:
+    data = opened(Wrapper(Images(Compose(Halve(), Flip()))))
+    assert "before `Flip` draws" in found(data).text
+    assert batches(data, ("cache-before-draws",), 2) == batches(data, (), 2)
+
+
+def test_a_sample_that_is_unlike_the_others_is_given_as_it_is() -> None:
+    data = opened(OneIsUnlike(Compose(Halve(), Flip())))
+    kept = data.built(("cache-before-draws",), float("inf")).dataset
+    for _ in range(2):
+        assert kept[7][1] == np.float32(7.5) and kept[8][1] == 8
+
+
+def test_both_caches_are_not_combined_and_a_failing_look_costs_one_remedy() -> None:
+    class Fails(Images):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "dataset":
+                raise KeyError(name)
+            return super().__getattribute__(name)
+
+    assert not opened(Images(Compose(Halve(), Flip()))).fits(("cache-samples", "cache-before-draws"))
+    data = opened(Fails(Compose(Halve(), Flip())))
+    assert "workers" in [remedy.name for remedy in data.remedies]
+    assert any("looking at the data failed (KeyError" in one.reason for one in data.untried)
 
 
 def test_nothing_is_offered_where_nothing_draws_or_no_transforms_are_seen() -> None:

@@ -264,6 +264,62 @@ def test_a_script_with_the_edit_prints_the_same_batches(workers: int, tmp_path: 
     assert after.stdout == before.stdout and len(before.stdout.splitlines()) == 9
 
 
+TWO_LOADERS = SCRIPT.replace(
+    "loader = DataLoader(Rows(), batch_size=8, shuffle=True, num_workers=WORKERS)",
+    "loader, other = [DataLoader(rows, batch_size=8) for rows in (Rows(), Rows())]",
+)
+READS_ATTRIBUTES = SCRIPT.replace("    return loader", "    print(len(loader.dataset.__dict__))\n    return loader")
+
+
+@pytest.mark.parametrize("text", [TWO_LOADERS, READS_ATTRIBUTES], ids=["two data sets", "reads attributes"])
+def test_no_edit_is_written_where_it_would_hit_more_than_these_samples(text: str, tmp_path: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    script = tmp_path / "train.py"
+    script.write_text(text.replace("WORKERS", "0"))
+    end_notes = note_places(DataLoader)
+    try:
+        names: dict[str, Any] = {"__name__": "train"}
+        exec(compile(script.read_text(), str(script), "exec"), names)
+        loader = names["main"]()
+    finally:
+        end_notes()
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
+    [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
+    assert remedy.edits == () and remedy.place is not None
+
+
+def test_data_are_looked_at_only_for_the_remedies_that_are_asked_for() -> None:
+    class Noted(Rows):
+        read = 0
+
+        def __getitem__(self, index: int) -> Any:
+            type(self).read += 1
+            return super().__getitem__(index)
+
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(Noted(), batch_size=8)
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM, only=("more-ready",))
+    assert data.remedies == () and Noted.read == 0
+
+
+def test_epochs_that_a_part_of_the_data_is_told_are_found() -> None:
+    from torch.utils.data import ConcatDataset
+
+    assert "the data have `set_epoch`" in why_not(ConcatDataset([Rows(), Epochs()]))
+
+
+def test_a_generator_without_a_state_is_no_hindrance() -> None:
+    class Holds(Rows):
+        def __init__(self) -> None:
+            super().__init__()
+            self.system = random.SystemRandom()
+            self.other = np.random.Generator(np.random.Philox(3))
+
+    assert "cache-samples" in [remedy.name for remedy in opened(Holds()).remedies]
+
+
 @pytest.mark.parametrize("context", ["forkserver", "spawn"])
 def test_workers_that_are_not_forked_share_the_samples_too(context: str, tmp_path: Path) -> None:
     script, new = tmp_path / "train.py", tmp_path / "edited.py"

@@ -360,6 +360,17 @@ def test_a_stage_that_decodes_foretells_the_gain() -> None:
     assert found is not None and not found.hypothesis
 
 
+@pytest.mark.parametrize(("times", "scale"), [(5, 2), (20, 4), (100, 8)])
+def test_the_advice_to_decode_smaller_leaves_as_many_pixels_as_are_taken(times: float, scale: int) -> None:
+    stages = tuple(replace(a_stage(f"cv2.{name}", 200), kind="OpenCV") for name in ("imread", "resize"))
+    table = a_table(*stages, decoded_pixels=64.0 * 64 * times, wanted_pixels=64 * 64)
+    big = {"decoded_pixels": table.decoded_pixels, "wanted_pixels": 64 * 64}
+    found = rules.oversized_decode(of(losing(prep_stall=0.5), stages=table, **big))
+    assert found is not None and f"cv2.IMREAD_REDUCED_COLOR_{scale}" in str(found.advice)
+    cut_out = replace(table, stages=stages[:1])
+    assert rules.oversized_decode(of(losing(prep_stall=0.5), stages=cut_out, **big)) is None
+
+
 def test_a_decode_that_was_not_measured_is_a_hypothesis_without_advice() -> None:
     found = rules.oversized_decode(of(losing(prep_stall=0.4), **BIG))
     assert found is not None and found.hypothesis and found.advice is None and found.gain is None
@@ -400,6 +411,8 @@ def test_the_boundary_is_told_with_what_it_is_made_of() -> None:
     assert found is not None
     assert "6.0 ms until its first batch (workers start and give it: 5.0 ms)" in found.text
     assert found.text.endswith("14.0 ms after its last step (`on_epoch_end` of the data: 12.0 ms)")
+    longer = rules.costly_epoch_edges(of(result, stages=replace(table, workers_start_s=0.5)))
+    assert longer is not None and "(workers start and give it: 6.0 ms)" in longer.text  # no part exceeds the whole
     little = rules.costly_epoch_edges(of(result, stages=replace(table, workers_start_s=0.0004, epoch_end_s=0.001)))
     assert little is not None and "(" not in little.text
 

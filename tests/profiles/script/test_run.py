@@ -664,7 +664,12 @@ def test_a_fit_on_pytorch_over_a_data_loader_has_stages_and_remedies(tmp_path):
     assert result["notes"][0] == "fed by a DataLoader (0 workers)"
     assert "Rows.__getitem__" in {stage["name"] for stage in result["stages"]}
     [trial] = document["samples"]["trials"].values()
-    assert [remedy["name"] for remedy in trial["remedies"]] == ["cache-samples", "workers", "more-workers", "half-workers"]
+    assert [remedy["name"] for remedy in trial["remedies"]] == [
+        "cache-samples",
+        "workers",
+        "more-workers",
+        "half-workers",
+    ]
     assert "stands in for them" in " ".join(shown.stderr.split())
 
 

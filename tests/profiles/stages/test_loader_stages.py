@@ -68,6 +68,8 @@ def test_dataset_collate_and_the_rest_are_told_apart(
     [item] = [stage for stage in table.stages if stage.name == "Slow.__getitem__"]
     assert item.location == f"test_loader_stages.py:{Slow.__getitem__.__code__.co_firstlineno}" and item.python
     assert table.workers_seen == max(1, workers)
+    assert (table.workers_start_s is None) == (not workers) and (table.workers_start_s or 0.0) < 5
+    assert table.lines[0].location.startswith("test_loader_stages.py:") and table.decoded_pixels is None
     assert ("sending batches between processes" in str(table.rest)) == bool(workers)
     assert torch.equal(torch.get_rng_state(), state)
 

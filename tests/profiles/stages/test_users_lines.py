@@ -61,6 +61,30 @@ def test_what_a_library_does_counts_for_the_line_that_calls_it(tmp_path: Path) -
     assert line.ratio > 0.9
 
 
+BUSY = """
+import time
+
+def work(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        sum(range(200))
+
+def make():
+    work(0.02)
+    time.sleep(0.02)
+"""
+
+
+@planted
+def test_a_line_that_holds_pythons_lock_counts_for_its_whole_time(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(BUSY)
+    names: dict[str, Any] = {}
+    exec(compile(BUSY, str(tmp_path / "busy.py"), "exec"), names)
+    lines = users_lines(names["make"])
+    slept = sum(line.ratio for line in lines if line.location == "busy.py:11")
+    assert slept == pytest.approx(0.5, abs=0.1)
+
+
 @planted
 def test_code_without_lines_of_the_users_has_none() -> None:
     assert users_lines(functools.partial(time.sleep, 0.01)) == ()

@@ -48,7 +48,17 @@ def test_where_an_expert_gains_little_the_time_counts() -> None:
 def test_an_edit_is_slower_where_its_whole_interval_is(times: list[tuple[float, float]], slower: bool) -> None:
     assert result_of((), times, promised=1.2).is_slower is slower
     text = next(text for text in derive(a_scripts_document((), times, promised=1.2)).conclusions if "Slower" in text)
-    assert text == f"Slower with the tool's edit: {'train' if slower else 'none'}."
+    assert text == f"Slower with the tool's edit: {'train' if slower else 'none'}; broken by it: none."
+
+
+def test_an_edit_that_breaks_a_script_is_named() -> None:
+    document = a_scripts_document([(8.0, 1.0)] * 2, promised=2.0, broken="tool, it ended with exit code 1")
+    assert "broken by it: train." in " ".join(derive(document).conclusions)
+
+
+def test_a_script_that_tells_no_time_is_timed_as_a_whole() -> None:
+    result = result_of([(None, 33.0)] * 2)
+    assert result.train_s == 99.0 and result.expert is not None and result.expert[0] == pytest.approx(3.0)
 
 
 def test_a_gain_is_known_by_its_interval() -> None:
@@ -60,7 +70,7 @@ def test_what_follows_from_all_scripts() -> None:
     document = a_scripts_document([(8.0, 1.0)] * 2, [(8.0, 2.0)] * 2, promised=4.2)
     parts, slower, promises = derive(document).conclusions
     assert "at least 1.3 times as fast" in parts and "0.67 (median), 0.67 (tenth percentile)" in parts
-    assert slower == "Slower with the tool's edit: none."
+    assert slower == "Slower with the tool's edit: none; broken by it: none."
     assert promises == "1 promised gains are off what was gained by 5% (median); 1 by at most 10%."
 
 
@@ -161,7 +171,8 @@ def test_the_diff_that_is_written_runs_in_a_copy_and_gains(tmp_path: Path) -> No
     [row] = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
     assert row["tool_ratio"] > 3 and row["expert_ratio"] is None and row["printed"] == "the same"
     assert row["advised"] and not row["is_slower"]
-    assert (folder / "train.py").read_text() == WAITS and "+" in (tmp_path / "out" / "waits" / "fix.diff").read_text()
+    assert (folder / "train.py").read_text() == WAITS
+    assert "num_parallel_calls" in (tmp_path / "out" / "waits" / "fix.diff").read_text()
 
 
 @pytest.mark.long

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import pickle
 import random
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -17,7 +18,9 @@ _DEPTH, _MOST_OBJECTS, _MOST_LISTED = 6, 2000, 100
 
 
 class Generators:
-    """The global generators of Python, NumPy and PyTorch (on the CPU), and those that an object holds at any depth.
+    """The global generators of Python, NumPy and PyTorch (on the CPU), and those that an object holds.
+
+    They are looked for in attributes, short lists and dicts, six levels deep.
 
     Args:
       owner: the object; None for the global ones alone.
@@ -45,7 +48,7 @@ class Generators:
             if hasattr(one, "setstate"):
                 one.setstate(state)
             elif isinstance(one, np.random.Generator):
-                one.bit_generator.state = state
+                one.bit_generator.state = pickle.loads(state)
             elif hasattr(one, "manual_seed"):
                 one.set_state(sys.modules["torch"].frombuffer(bytearray(state), dtype=sys.modules["torch"].uint8))
             else:
@@ -71,7 +74,7 @@ def _state(one: Any) -> Any:
     if hasattr(one, "getstate"):
         return one.getstate()
     if isinstance(one, np.random.Generator):
-        return one.bit_generator.state
+        return pickle.dumps(one.bit_generator.state)  # it may hold arrays, which cannot be compared so
     state = one.get_state()
     if hasattr(one, "manual_seed"):  # PyTorch's
         return state.numpy().tobytes()
@@ -90,8 +93,14 @@ def _held(owner: Any, of_torch: tuple[type, ...]) -> list[Any]:
             continue
         seen.add(id(one))
         if isinstance(one, kinds):
-            found.append(one)
+            if not isinstance(one, random.SystemRandom):  # which has no state
+                found.append(one)
         elif depth < _DEPTH:
-            listed = isinstance(one, (list, tuple)) and len(one) < _MOST_LISTED
-            waiting.extend((part, depth + 1) for part in (one if listed else getattr(one, "__dict__", {}).values()))
+            waiting.extend((part, depth + 1) for part in _parts(one))
     return found
+
+
+def _parts(one: Any) -> Iterable[Any]:
+    if isinstance(one, (list, tuple, dict)) and len(one) < _MOST_LISTED:
+        return one.values() if isinstance(one, dict) else one
+    return getattr(one, "__dict__", {}).values()
