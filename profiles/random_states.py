@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import pickle
 import random
 import sys
 import types
@@ -48,7 +47,7 @@ class Generators:
             if hasattr(one, "setstate"):
                 one.setstate(state)
             elif isinstance(one, np.random.Generator):
-                one.bit_generator.state = pickle.loads(state)
+                one.bit_generator.state = state
             elif hasattr(one, "manual_seed"):
                 one.set_state(sys.modules["torch"].frombuffer(bytearray(state), dtype=sys.modules["torch"].uint8))
             else:
@@ -74,12 +73,19 @@ def _state(one: Any) -> Any:
     if hasattr(one, "getstate"):
         return one.getstate()
     if isinstance(one, np.random.Generator):
-        return pickle.dumps(one.bit_generator.state)  # it may hold arrays, which cannot be compared so
+        return _listed(one.bit_generator.state)
     state = one.get_state()
     if hasattr(one, "manual_seed"):  # PyTorch's
         return state.numpy().tobytes()
     name, numbers, *rest = state
     return (name, numbers.tobytes(), *rest)
+
+
+def _listed(state: Any) -> Any:
+    """Returns the state of a generator of NumPy's with lists instead of its arrays, so that it can be compared."""
+    if isinstance(state, dict):
+        return {name: _listed(part) for name, part in state.items()}
+    return state.tolist() if isinstance(state, np.ndarray) else state
 
 
 def _held(owner: Any, of_torch: tuple[type, ...]) -> list[Any]:
