@@ -38,10 +38,16 @@ def test_older_generators_go_on_where_they_were(held: Any) -> None:
 
 
 def test_global_generators_are_seeded_and_put_back_also_by_an_error() -> None:
-    before = random.getstate(), str(np.random.get_state())
-    generators = Generators()
-    with pytest.raises(ValueError, match="x"), generators.put_back():
-        generators.seed(4)
-        assert (random.getstate(), str(np.random.get_state())) != before
-        raise ValueError("x")
-    assert (random.getstate(), str(np.random.get_state())) == before
+    def states() -> tuple[Any, str]:
+        return random.getstate(), str(np.random.get_state())
+
+    def seeds(generators: Generators) -> None:
+        with generators.put_back():
+            generators.seed(4)
+            assert states() != before
+            raise ValueError("x")
+
+    before = states()
+    with pytest.raises(ValueError, match="x"):
+        seeds(Generators())
+    assert states() == before

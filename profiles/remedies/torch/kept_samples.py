@@ -34,8 +34,6 @@ class KeptSamples(torch.utils.data.Dataset[Any]):
         return type(self.first)(sample) if isinstance(self.first, (tuple, list)) else sample[0]
 
     @staticmethod
-    def parts(sample: Any) -> list[torch.Tensor]:
-        parts = (
-            sample.values() if isinstance(sample, dict) else sample if isinstance(sample, (tuple, list)) else [sample]
-        )
+    def parts(one: Any) -> list[torch.Tensor]:
+        parts = one.values() if isinstance(one, dict) else one if isinstance(one, (tuple, list)) else [one]
         return [torch.as_tensor(part, dtype=torch.float64 if isinstance(part, float) else None) for part in parts]
