@@ -94,24 +94,34 @@ def _threads_put_back() -> Iterator[None]:
 def _own_step(work: Work, step_s: float, data: Data) -> Callable[[], object] | None:
     """Returns a step of the loop's own modules and optimizers that takes as long as the script's step did.
 
-    What the script did beside them is computed on one core. The modules are timed in a loop over the loader as
-    written: a step takes longer after a wait, in which the threads of PyTorch fall asleep.
+    What the script did besides is computed on one core, for a part of the time that the modules compute on it. Both
+    take longer after a wait, in which the threads of PyTorch fall asleep and the caches of the cores are filled with
+    other things; so the modules are timed in a loop over the loader as written.
 
     Returns:
       The step; None if the modules fail on made-up values, or take clearly longer than the script's step.
     """
+    cpu_ns: list[int] = []
+
+    def run() -> None:
+        began_ns = clock.thread_cpu_ns()
+        work.run()
+        cpu_ns.append(clock.thread_cpu_ns() - began_ns)
+
     try:
-        sample = measure_loop(work.run, data.built((), _TIMED_BATCHES), 1, "warmup", 0, _TIMED_S)
+        sample = measure_loop(run, data.built((), _TIMED_BATCHES), 1, "warmup", 0, _TIMED_S)
     except Exception:  # the modules are the script's own code, and can raise anything
         return None
     own_s = (sample.wall_ns - (sample.wait_ns or 0)) / 1e9 / len(sample.step_ns)
     if own_s > _LONGER * step_s:
         return None
-    left_ns = int(max(step_s - own_s, 0.0) * 1e9)
+    left_ratio = max(step_s - own_s, 0.0) * 1e9 / max(median(cpu_ns), 1)
 
     def step() -> None:
+        began_ns = clock.thread_cpu_ns()
         work.run()
-        until_ns = clock.thread_cpu_ns() + left_ns
+        now_ns = clock.thread_cpu_ns()
+        until_ns = now_ns + left_ratio * (now_ns - began_ns)
         while clock.thread_cpu_ns() < until_ns:
             pass
 

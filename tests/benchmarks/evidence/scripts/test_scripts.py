@@ -160,8 +160,7 @@ def test_scripts_run_in_pairs_and_what_fails_is_named(tmp_path: Path, capsys: py
     assert "left out bad: unmodified" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # a trial, and ten runs of a script
-@planted
+@pytest.mark.slow  # a trial, and six runs of a script
 def test_the_diff_that_is_written_runs_in_a_copy_and_gains(tmp_path: Path) -> None:
     folder = tmp_path / "scripts" / "waits"
     folder.mkdir(parents=True)
@@ -169,7 +168,7 @@ def test_the_diff_that_is_written_runs_in_a_copy_and_gains(tmp_path: Path) -> No
     (folder / "data.txt").write_text("none")
     assert main([str(tmp_path / "scripts"), "--pairs", "2", "--budget", "20", "--out", str(tmp_path / "out")]) == 0
     [row] = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
-    assert row["tool_ratio"] > 3 and row["expert_ratio"] is None and row["printed"] == "the same"
+    assert row["tool_ratio"] > 1.5 and row["expert_ratio"] is None and row["printed"] == "the same"
     assert row["advised"] and not row["is_slower"]
     assert (folder / "train.py").read_text() == WAITS
     assert "num_parallel_calls" in (tmp_path / "out" / "waits" / "fix.diff").read_text()
