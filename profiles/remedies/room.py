@@ -22,6 +22,10 @@ class Room:
     memory_bytes: float
     disk_bytes: float
 
+    def memory_limit(self, size_bytes: float) -> str | None:
+        """Returns the limit of memory that something of this size exceeds, in words; None where it fits."""
+        return None if size_bytes <= self.memory_bytes else f"{self.memory_bytes / 1e6:,.0f} MB of memory"
+
     def holds_pages_of(self, size_bytes: float) -> bool:
         """Whether the page cache can keep a file of this size for the next epoch."""
         return size_bytes <= self.memory_bytes / _FREE_RATIO

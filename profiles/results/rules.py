@@ -2,7 +2,7 @@
 
 A rule compares the lower end of an interval with its threshold, where there is an interval.
 
-Over 400 lines: the nineteen rules stand together, so that a reader compares their conditions and gains in one place.
+Over 400 lines: all rules stand together, so that a reader compares their conditions and gains in one place.
 """
 
 from __future__ import annotations

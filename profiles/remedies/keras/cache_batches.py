@@ -46,9 +46,9 @@ class CacheBatches(Change["PyDatasetData", "DatasetPlan"]):
             yield Untried(name=_NAME, reason=read.reason + way_out)
             return
         size_bytes = read.bytes_each * dataset.num_batches
-        if size_bytes > data.room.memory_bytes:
-            limit = f"more than {data.room.memory_bytes / 1e6:,.0f} MB of memory"
-            yield Untried(name=_NAME, reason=f"its batches have {size_bytes / 1e6:,.0f} MB, {limit}")
+        limit = data.room.memory_limit(size_bytes)
+        if limit is not None:
+            yield Untried(name=_NAME, reason=f"its batches have {size_bytes / 1e6:,.0f} MB, more than {limit}")
             return
 
         def build(plan: DatasetPlan) -> None:

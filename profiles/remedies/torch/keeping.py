@@ -57,10 +57,8 @@ def kept(data: LoaderData, read: ReadTwice, name: str) -> Kept | Untried:
     """Returns whether all samples fit into memory, and into that which workers share; if not, as the named remedy."""
     size_bytes = read.bytes_each * len(data.loader.dataset)
     shared_bytes = _FREE_RATIO * shutil.disk_usage(_SHARED).free if _SHARED.exists() else 0
-    limit = None
-    if size_bytes > data.room.memory_bytes:
-        limit = f"{data.room.memory_bytes / 1e6:,.0f} MB of memory"
-    elif data.loader.num_workers and size_bytes > shared_bytes:
+    limit = data.room.memory_limit(size_bytes)
+    if limit is None and data.loader.num_workers and size_bytes > shared_bytes:
         limit = f"{shared_bytes / 1e6:,.0f} MB of shared memory ({_SHARED}) that workers may take"
     if limit is not None:
         return Untried(name=name, reason=f"its samples have {size_bytes / 1e6:,.0f} MB, more than {limit}")

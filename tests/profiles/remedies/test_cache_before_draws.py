@@ -1,4 +1,7 @@
-"""Samples kept as they are before their first random transform: what draws goes on drawing, the rest is the same."""
+"""Samples kept as they are before their first random transform: what draws goes on drawing, the rest is the same.
+
+Over 400 lines: half of them are small data sets, one for each way in which samples can be made.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.checks import run_python
+from tests.profiles.remedies.scripts import loader_of
 from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies import reading_twice
 from unstall.profiles.remedies.edits import edited
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.stages.places import note_places
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -416,19 +419,9 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_script_with_the_edit_prints_the_same_batches(workers: int, tmp_path: Path) -> None:
-    import torch
-    from torch.utils.data import DataLoader
-
     script, new = tmp_path / "train.py", tmp_path / "edited.py"
     script.write_text(SCRIPT.replace("WORKERS", str(workers)))
-    end_notes = note_places(DataLoader)
-    try:
-        names: dict[str, Any] = {"__name__": "train"}
-        with torch.random.fork_rng():
-            exec(compile(script.read_text(), str(script), "exec"), names)
-            loader = names["main"]()
-    finally:
-        end_notes()
+    loader = loader_of(script)
     data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
     new.write_text(edited(script.read_text(), found(data).edits))
     assert len(found(data).edits[0].text.splitlines()) <= 30 and "unstall" not in new.read_text()

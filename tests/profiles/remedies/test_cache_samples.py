@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from tests.checks import INSTALLED, run_python
+from tests.profiles.remedies.scripts import loader_of
 from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies import reading_twice
 from unstall.profiles.remedies.edits import edited
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.stages.places import note_places
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -236,18 +236,8 @@ if __name__ == "__main__":
 
 def edit(script: Path, workers: int) -> str:
     """Writes the script, and returns its text with the edit."""
-    import torch
-    from torch.utils.data import DataLoader
-
     script.write_text(SCRIPT.replace("WORKERS", str(workers)))
-    end_notes = note_places(DataLoader)
-    try:
-        names: dict[str, Any] = {"__name__": "train"}
-        with torch.random.fork_rng():
-            exec(compile(script.read_text(), str(script), "exec"), names)
-            loader = names["main"]()
-    finally:
-        end_notes()
+    loader = loader_of(script)
     data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
     [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
     assert len(remedy.edits[0].text.splitlines()) <= 30
@@ -273,17 +263,9 @@ READS_ATTRIBUTES = SCRIPT.replace("    return loader", "    print(len(loader.dat
 
 @pytest.mark.parametrize("text", [TWO_LOADERS, READS_ATTRIBUTES], ids=["two data sets", "reads attributes"])
 def test_no_edit_is_written_where_it_would_hit_more_than_these_samples(text: str, tmp_path: Path) -> None:
-    from torch.utils.data import DataLoader
-
     script = tmp_path / "train.py"
     script.write_text(text.replace("WORKERS", "0"))
-    end_notes = note_places(DataLoader)
-    try:
-        names: dict[str, Any] = {"__name__": "train"}
-        exec(compile(script.read_text(), str(script), "exec"), names)
-        loader = names["main"]()
-    finally:
-        end_notes()
+    loader = loader_of(script)
     data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
     [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
     assert remedy.edits == () and remedy.place is not None

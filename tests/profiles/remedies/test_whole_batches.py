@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.checks import run_python
+from tests.profiles.remedies.scripts import loader_of
 from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies.edits import edited
-from unstall.profiles.stages.places import note_places
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -129,19 +129,10 @@ for epoch in range(2):
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_script_with_the_edit_prints_the_same_batches(call: str, tmp_path: Path) -> None:
-    import torch
-    from torch.utils.data import DataLoader
-
     script, new = tmp_path / "train.py", tmp_path / "edited.py"
     script.write_text(SCRIPT.format(call=call))
-    end_notes = note_places(DataLoader)
-    try:
-        names: dict[str, Any] = {}
-        with torch.random.fork_rng():
-            exec(compile(script.read_text().replace("print(", "str.format('', "), str(script), "exec"), names)
-    finally:
-        end_notes()
-    data = adapter(names["loader"]).rebuilt(names["loader"], Use(), ["waiting"])
+    loader = loader_of(script, silent=True)
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"])
     [remedy] = [remedy for remedy in data.remedies if remedy.name == "whole-batches"]
     new.write_text(edited(script.read_text(), remedy.edits))
     assert "batch_size=None" in new.read_text() or "(data, None, " in new.read_text()

@@ -121,6 +121,15 @@ last = keras.callbacks.LambdaCallback(
     on_train_batch_end=lambda batch, logs=None: set_policy(os.SCHED_IDLE) if batch == 59 else None
 )
 """
+# The end of a script with a loop of PyTorch's, whose clock began at `began`.
+TRAINS_A_LOOP = """    for epoch in range(EPOCHS):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(inputs), labels).backward()
+            optimizer.step()
+    print("TOOK", time.perf_counter() - began)
+main()
+"""
 IMAGES = """
 import glob
 files = sorted(glob.glob(FILES + "/*.jpg"))[:240]
@@ -315,14 +324,8 @@ def main():
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     began = time.perf_counter()
-    for epoch in range(20):
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(inputs), labels).backward()
-            optimizer.step()
-    print("TOOK", time.perf_counter() - began)
-main()
-""",
+"""
+        + TRAINS_A_LOOP.replace("EPOCHS", "20"),
         {
             "fewer-workers": {
                 "loader = ": "settings |= dict(num_workers={num_workers}, persistent_workers=True)\n    loader = "
@@ -380,14 +383,8 @@ def main():
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     began = time.perf_counter()
-    for epoch in range(8):
-        for inputs, labels in loader:
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(inputs), labels).backward()
-            optimizer.step()
-    print("TOOK", time.perf_counter() - began)
-main()
-""",
+"""
+        + TRAINS_A_LOOP.replace("EPOCHS", "8"),
         {
             "whole-batches": {
                 "batch_size=256, shuffle=True": "batch_size=None, sampler=BatchSampler(RandomSampler(data), 256, False)"
