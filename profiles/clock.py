@@ -38,7 +38,7 @@ def sleep_until_ns(deadline_ns: int, _sleep: Callable[[float], None] = time.slee
 
 def cpu_ns() -> int:
     """Returns the CPU time of this process and its child processes, running and ended, in nanoseconds."""
-    running_ns = _cpu_ns_of(psutil.Process(os.getpid()).children(recursive=True))
+    running_ns = cpu_ns_of(psutil.Process(os.getpid()).children(recursive=True))
     return time.process_time_ns() + gone_children_cpu_ns() + running_ns
 
 
@@ -75,12 +75,12 @@ def tree_cpu_ns(pid: int) -> int:
     """Returns the CPU time of another process and its running child processes, in nanoseconds; 0 if it has ended."""
     try:
         root = psutil.Process(pid)
-        return _cpu_ns_of([root, *root.children(recursive=True)])
+        return cpu_ns_of([root, *root.children(recursive=True)])
     except psutil.Error:
         return 0
 
 
-def _cpu_ns_of(processes: Iterable[psutil.Process]) -> int:
+def cpu_ns_of(processes: Iterable[psutil.Process]) -> int:
     """Returns the CPU time of processes, in nanoseconds, without those that have ended meanwhile."""
     total_s = 0.0
     for process in processes:

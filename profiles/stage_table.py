@@ -93,7 +93,7 @@ class UsersLine:
     Attributes:
       location: "dataset.py:31".
       code: what it evaluates then, in short: "self.tokenizer(...)".
-      ratio: its part of the time to make batches in one thread.
+      ratio: its part of the time to make a batch.
     """
 
     location: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import CodeType
 from typing import Any
 
 from unstall.profiles.data.base import Adapter
@@ -22,6 +23,13 @@ class AnyData(Adapter):
         if inspect.isgenerator(data):
             return "a generator"
         return f"{'an iterator' if hasattr(data, '__next__') else 'data'} of type {type(data).__name__}"
+
+    def source(self, data: Any) -> CodeType | None:
+        if inspect.isgenerator(data):
+            return data.gi_code
+        return getattr(
+            getattr(type(data), "__next__" if hasattr(data, "__next__") else "__iter__", None), "__code__", None
+        )
 
     def workers(self, data: Any) -> int:
         workers = getattr(data, "num_workers", 0)

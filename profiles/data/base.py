@@ -9,6 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unstall.profiles.data.kinds import DataKind
@@ -58,6 +59,7 @@ class Use:
       epoch_batches: of an epoch, where the library itself does not know it.
       on_gpu: whether the steps run on a GPU.
       anew: whether the script makes the data anew for each epoch, or for each `fit`.
+      changed: an attribute of the data set that the script changes between epochs; None where it changes none.
       work: what a step of a loop runs; None where that is not known.
       left: whether the script leaves the data before their end, in every epoch.
     """
@@ -70,8 +72,16 @@ class Use:
     epoch_batches: int | None = None
     on_gpu: bool = False
     anew: bool = False
+    changed: str | None = None
     work: StepWork | None = None
     left: bool = False
+
+    @property
+    def unkept(self) -> str | None:
+        """Why nothing of one epoch may be kept for the next; None where it may."""
+        if self.changed is not None:
+            return f"the script changes `{self.changed}` of the data between epochs, and its samples with it"
+        return MADE_ANEW if self.anew else None
 
     @property
     def has_epochs(self) -> bool:
@@ -153,6 +163,10 @@ class Adapter(ABC):
         """Returns what a report on a `fit` says of the workers: `workers_asked` and the like."""
         workers = self.workers_in_fit(data)
         return {"workers_asked": workers} if workers else {}
+
+    def source(self, data: Any) -> CodeType | None:
+        """Returns the function of this process that makes the batches of data that are read once; None if unknown."""
+        return None
 
     def check_read_again(self, data: Any) -> None:
         """Checks that the data can be read again and again, each time to its end.

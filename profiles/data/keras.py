@@ -101,6 +101,7 @@ class PyDatasets(Adapter):
             place=use.place,
             name=use.name or _variable(use.place),
             has_epochs=use.has_epochs,
+            unkept=use.unkept if use.changed else None,  # each `fit` may keep batches for its own epochs
             only=only,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from unstall.profiles.data.base import Adapter, Copies, StageReading, Use
@@ -65,6 +66,12 @@ class DataLoaders(Adapter):
     def workers(self, data: Any) -> int:
         return int(data.num_workers)
 
+    def source(self, data: Any) -> CodeType | None:
+        iterates = getattr(sys.modules["torch.utils.data"], "IterableDataset", ())
+        if data.num_workers or not isinstance(data.dataset, iterates):
+            return None
+        return getattr(type(data.dataset).__iter__, "__code__", None)
+
     def ahead(self, data: Any) -> Ahead:
         from unstall.profiles.measure.ahead import Ahead
 
@@ -102,6 +109,7 @@ class DataLoaders(Adapter):
             images_per_batch=use.images_per_batch,
             pins=use.on_gpu,
             anew=use.anew,
+            unkept=use.unkept,
             work=use.work,
             only=only,
         )

@@ -50,7 +50,7 @@ def edited(source: str, edits: Iterable[Edit]) -> str:
       source: of the file that all places are in.
       edits: of one file; equal ones count once. Of two that give a call the same argument, the larger number counts.
     Raises:
-      TooInvolved: if a call is not found, is made by `*` or `**`, or has the argument already.
+      TooInvolved: if a call is not found, or is made by `*` or in another way that leaves open what it is given.
     """
     tree = _parsed(source)
     text = _Text(source)
@@ -190,12 +190,40 @@ def gives_elements_only(place: Place) -> bool:
 
 def passed(place: Place, arguments: Iterable[str]) -> dict[str, bool]:
     """Returns which of these arguments a call in the user's code passes, and whether it passes a variable."""
-    try:
-        call, _ = _find(_parsed(source_of(Path(place.file))), place)
-    except (OSError, SyntaxError, ValueError, TooInvolved):
+    call = _call_at(place)
+    if call is None:
         return {}
     given = {argument: _given(call, argument) for argument in arguments}
     return {argument: isinstance(code, ast.Name) for argument, code in given.items() if code is not None}
+
+
+def may_pass_more(place: Place) -> bool:
+    """Whether a call in the user's code has **, which may pass any argument."""
+    call = _call_at(place)
+    return call is not None and _unpacked(call) is not None
+
+
+def calls(place: Place, name: str) -> bool:
+    """Whether what is called there in the user's code has this name, with or without the module's."""
+    call = _call_at(place)
+    return (
+        call is not None
+        and isinstance(call.func, (ast.Name, ast.Attribute))
+        and name
+        in (
+            getattr(call.func, "id", None),
+            getattr(call.func, "attr", None),
+        )
+    )
+
+
+def _call_at(place: Place) -> ast.Call | None:
+    """Returns the call at a place in the user's code; None where it is not found."""
+    try:
+        call, _ = _find(_parsed(source_of(Path(place.file))), place)
+    except (OSError, SyntaxError, ValueError, TooInvolved):
+        return None
+    return call
 
 
 def _lines(source: str) -> list[str]:
@@ -327,10 +355,12 @@ def _definition(tree: ast.Module, text: _Text, edit: Edit) -> tuple[int, int, st
 def _arguments(text: _Text, call: ast.Call, arguments: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """Yields the changes that give a call arguments, such as "num_workers=4", or other values of them.
 
-    "{dataset}" in an argument stands for the code of that argument of the call.
+    "{dataset}" in an argument stands for the code of that argument of the call. What is added to a call with `**given`
+    goes in there, since that may pass the argument already: `**{**given, "num_workers": 4}`.
     """
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise TooInvolved(f"line {call.lineno} has ** in its arguments")
+    unpacked = _unpacked(call)
+    if sum(keyword.arg is None for keyword in call.keywords) > 1:
+        raise TooInvolved(f"line {call.lineno} has several ** in its arguments")
     if any(isinstance(given, ast.Starred) for given in call.args):
         raise TooInvolved(f"line {call.lineno} has * in its arguments")
     further = []
@@ -343,6 +373,10 @@ def _arguments(text: _Text, call: ast.Call, arguments: Sequence[str]) -> Iterato
         else:
             yield (*text.span(given), value)
     if not further:
+        return
+    if unpacked is not None:
+        pairs = ", ".join(f'"{name}": {value}' for name, _, value in (one.partition("=") for one in further))
+        yield (*text.span(unpacked), f"{{**{text.of(unpacked)}, {pairs}}}")
         return
     added = ", ".join(further)
     close = text.span(call)[1] - 1
@@ -364,6 +398,11 @@ def _code_of(text: _Text, call: ast.Call, name: str) -> str:
     if given is None:
         raise TooInvolved(f"line {call.lineno} does not say what `{name}` is")
     return text.of(given)
+
+
+def _unpacked(call: ast.Call) -> ast.expr | None:
+    """Returns what the last ** of a call unpacks, which may hold any argument that it does not pass by name."""
+    return next((keyword.value for keyword in reversed(call.keywords) if keyword.arg is None), None)
 
 
 def _given(call: ast.Call, name: str) -> ast.expr | None:

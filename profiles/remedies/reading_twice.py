@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unstall.profiles import clock
+from unstall.profiles.data.attributes import attributes_of, made_of
 from unstall.profiles.random_states import Generators
 from unstall.profiles.remedies.equality import compare
 
@@ -17,8 +18,6 @@ from unstall.profiles.remedies.equality import compare
 _READ_COUNT, _READ_NS, _READ_BYTES = 64, 2_000_000_000, 200e6
 # What is made in less is not worth keeping: to read it back takes about a third of that.
 _LEAST_NS = 60_000
-# A data set may be made of others, so deep, and of so many.
-_DEPTH, _MOST_PARTS = 4, 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +49,7 @@ def read_twice(
     *,
     one_shape: bool = False,
     watched: Any = None,
+    least_ns: int | None = None,
 ) -> ReadTwice | Refused | None:
     """Reads some of the data by their indices, and again after other random numbers were seeded.
 
@@ -61,6 +61,7 @@ def read_twice(
       arrays_of: returns the arrays in that. Raises TypeError if it holds something else.
       one_shape: whether all must have one shape and type.
       watched: holds the generators that must not move, besides the global ones.
+      least_ns: what is made in less is not worth keeping, if that differs.
     Returns:
       None where it is no use to keep what is read, or where the user's code fails, which shows its error elsewhere.
     """
@@ -78,20 +79,21 @@ def read_twice(
                 until_ns, read_bytes = clock.now_ns() + _READ_NS // 2, 0
                 readings.append([])
                 for index in some_indices(length, _READ_COUNT):
-                    states, attributes, began_ns = moved.states(), _attributes(read), clock.now_ns()
+                    states, attributes, began_ns = moved.states(), attributes_of(read), clock.now_ns()
                     given = read[index]
                     took_ns.append(clock.now_ns() - began_ns)
                     # Copies: what is given may be a buffer that is filled again for the next index.
                     readings[-1].append([np.array(part) for part in arrays_of(given)])
                     if moved.states() != states:
                         return Refused(reason=f"making a {noun} draws random numbers", draws=True)
-                    if changed := sorted(name for name, _ in _attributes(read) - attributes):
+                    changes = attributes_of(read).items() - attributes.items()
+                    if changed := sorted(name for (_, name), _ in changes):
                         told = f"making a {noun} changes `{changed[0]}` of the data, which may change the next ones"
                         return Refused(reason=told)
                     read_bytes += sum(part.nbytes for part in readings[-1][-1])
                     if clock.now_ns() > until_ns or read_bytes > _READ_BYTES:
                         break
-        if sorted(took_ns)[len(took_ns) // 2] < _LEAST_NS:
+        if sorted(took_ns)[len(took_ns) // 2] < (_LEAST_NS if least_ns is None else least_ns):
             return None
         ours, others = readings
         if one_shape and len({str([(part.dtype, part.shape) for part in parts]) for parts in ours}) > 1:
@@ -117,24 +119,3 @@ def copied(data: Any) -> Any:
     if getattr(new, "dataset", None) is not None:
         new.dataset = copied(new.dataset)
     return new
-
-
-def made_of(data: Any) -> list[Any]:
-    """Returns some data and the data sets that they are made of, as a `Subset` is of another, or a `ConcatDataset`."""
-    parts, last = [data], [data]
-    for _ in range(_DEPTH):
-        inner = [getattr(one, "dataset", None) for one in last]
-        several = [getattr(one, "datasets", None) for one in last]
-        inner += [part for some in several if isinstance(some, (list, tuple)) for part in some[:_MOST_PARTS]]
-        last = [one for one in inner if one is not None]
-        parts += last
-    return parts
-
-
-def _attributes(data: Any) -> set[tuple[str, tuple[int, int]]]:
-    """Returns what tells whether the attributes of the data change: which objects they are, and how large."""
-    return {
-        (name, (id(value), len(value) if isinstance(value, (list, dict, set)) else 0))
-        for one in made_of(data)
-        for name, value in getattr(one, "__dict__", {}).items()
-    }

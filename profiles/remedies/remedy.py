@@ -63,6 +63,7 @@ class Remedy:
       edits: of the user's code; empty where it is too involved for an edit by machine.
       memory_bytes, disk_bytes: what it needs.
       warms_up: whether the first epoch differs from the others, because a cache is filled.
+      better_with: names of remedies that may gain only along with this one.
       ends_edges: whether no epoch loses at its edges what tf.data's tuner, or workers that start anew, take there.
     """
 
@@ -75,6 +76,7 @@ class Remedy:
     memory_bytes: int = 0
     disk_bytes: int = 0
     warms_up: bool = False
+    better_with: tuple[str, ...] = ()
     ends_edges: bool = False
 
 

@@ -166,8 +166,7 @@ class Turns:
         self._warm_up(AS_WRITTEN, (), built=built, first=first)
         if self._decides:
             self._enter_in_memory()
-        apart: list[tuple[str, ...]] = [self._only] if self._only else [(name,) for name in self._effects]
-        for names in apart:
+        for names in self._apart():
             if self._allows(names):
                 self._say(f"{' + '.join(names)}: building, comparing, first epochs")
                 self._enter(names)
@@ -180,7 +179,7 @@ class Turns:
         best = gains_of(self.trial()).chosen
         joined = [AS_WRITTEN, *([best.name] if best else [])]
         for names in self._together():
-            if self._data.fits(names) and self._affords_together(names, joined):
+            if self._affords_together(names, joined):
                 name = " + ".join(names)
                 self._say(f"{name}: building, comparing, first epochs")
                 self._enter(names)
@@ -307,7 +306,7 @@ class Turns:
         needed_s = before_s + self._rounds_s([as_written]) + max(own_s, fastest_s)
         if needed_s <= ratio * self._budget_s:
             return True
-        left = (1 if self._only else len(self._effects)) - len(others)
+        left = len(self._apart()) - len(others)
         for_all_s = before_s + self._rounds_s(self._contenders) + left * (warm_up_s + own_s) - warm_up_s
         self._drop_for_budget(names, takes, for_all_s / ratio)
         return False
@@ -335,7 +334,7 @@ class Turns:
 
         They may take all of it: what they gain together is worth more than measuring again what one gains alone.
         """
-        epoch_s = min(self._epoch_s[name] for name in names)
+        epoch_s = min(self._epoch_s.get(name, self._epoch_s[AS_WRITTEN]) for name in names)
         more_s = self._warm_ups(names, epoch_s) * epoch_s + _own_rounds_s(epoch_s)
         needed_s = self._gone_s() + more_s + self._rounds_s(others)
         if needed_s <= self._budget_s:
@@ -483,17 +482,39 @@ class Turns:
             if len(names) == 1:
                 return
 
+    def _apart(self) -> list[tuple[str, ...]]:
+        """Returns the remedies one by one, each followed by those that may gain only along with it."""
+        if self._only:
+            return [self._only]
+        apart: list[tuple[str, ...]] = []
+        for name, remedy in self._effects.items():
+            along = [self._joined((name,), (other,)) for other in remedy.better_with if other in self._effects]
+            apart += [(name,), *(names for names in along if self._data.fits(names))]
+        return apart
+
     def _together(self) -> list[tuple[str, ...]]:
-        """Returns combinations of the remedies that help: the best with each other one, and all of them."""
+        """Returns combinations of the remedies that help.
+
+        The best two are each combined with the best others, and the best with all others.
+        """
         gains = gains_of(self.trial()).all
         helped = sorted((gain for gain in gains[1:] if gain.against[0] > 1.02), key=lambda gain: -gain.against[0])
-        names = [gain.name for gain in helped]
-        if len(names) < 2:
-            return []
-        order = list(self._effects)
-        pairs = [(names[0], other) for other in names[1:3]]
-        combined = [*pairs, tuple(names)] if len(names) > 2 else pairs
-        return list(dict.fromkeys(tuple(sorted(some, key=order.index)) for some in combined))
+        sets = [gain.contender.remedies for gain in helped]
+        combined: list[tuple[str, ...]] = []
+        for most, names in zip((2, 1), sets, strict=False):
+            pairs = (self._joined(names, others) for others in sets)
+            combined += [pair for pair in pairs if self._data.fits(pair) and pair not in sets][:most]
+        everything: tuple[str, ...] = ()
+        for names in sets:
+            more = self._joined(everything, names)
+            if not everything or self._data.fits(more):
+                everything = more
+        return [names for names in dict.fromkeys([*combined, everything]) if names and names not in sets]
+
+    def _joined(self, names: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
+        """Returns the remedies of both, in the order in which they were offered."""
+        chosen = {*names, *others}
+        return tuple(name for name in self._effects if name in chosen)
 
     def _drop(self, name: str, reason: str) -> None:
         self._dropped.append(Untried(name=name, reason=reason))

@@ -126,8 +126,8 @@ def by_sign(parts: Parts[float | None], result: Result) -> dict[str, float]:
 def stages_line(result: Result) -> ScreenLine | None:
     """Returns the stages of loading that cost most, and how much larger images are decoded than the model takes."""
     clauses = []
-    if result.stages is not None and result.stages.stages:
-        table = result.stages
+    table = result.stages
+    if table is not None and (table.stages or table.lines):
         shares: dict[str, float] = {}
         for stage in table.stages:  # several may stand in one call of the user's
             name = f"{stage.name} ({stage.location})" if stage.location else stage.name
@@ -141,8 +141,8 @@ def stages_line(result: Result) -> ScreenLine | None:
         elif costly:
             told = ", ".join(f"{name} {shares[name]:.0%}" for name in costly[:_MOST_STAGES])
             clauses.append(f"{told} of the loader's time")
-    elif result.stages is not None and result.stages.reason is not None:
-        clauses.append(f"its stages are not known: {result.stages.reason}")
+    elif table is not None and table.reason is not None:
+        clauses.append(f"its stages are not known: {table.reason}")
     decoded, wanted = result.pixels
     if decoded and wanted and decoded / wanted >= OVERSIZED_RATIO:
         clauses.append(f"images are decoded at {decoded / wanted:,.0f} times the pixels that the model takes")

@@ -549,7 +549,7 @@ def _growth(values: Mapping[int, int | None], least: float = 1e6) -> tuple[float
       least: growth in an epoch that is none yet.
     """
     known = {epoch: float(value) for epoch, value in sorted(values.items()) if value is not None}
-    if len(known) < max(_LEAST_GROWING_EPOCHS, len(values)):
+    if len(known) < _LEAST_GROWING_EPOCHS:
         return None
     by, interval = slope(list(known), list(known.values()))
     return (by, interval) if interval[0] > least and falls([-value for value in known.values()]) < _GROWS_P else None

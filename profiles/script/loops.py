@@ -31,6 +31,7 @@ from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.seen import Applies, SeenLoop
 from unstall.profiles.script.tracing import traced_here
 from unstall.profiles.stages.places import is_library
+from unstall.profiles.stages.users_lines import LinesWithin
 from unstall.profiles.unit import SAMPLE, Unit, images_in
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Loops:
                 # How many a loop would have made that was left after so many steps is nowhere to be seen.
                 epochs=None if self._max_steps is not None and self._steps >= self._max_steps else loop.begun,
                 anew=loop.last.anew,
+                changed=loop.last.changed,
                 data=loop.given,
                 record=record,
                 threads=loop.step_threads,
@@ -156,6 +158,8 @@ class Loops:
         self._ended = True
         for unfinished in list(self._running):
             unfinished.close(whole=False)
+        for loop in self._loops.values():
+            loop.end_looking()
 
     def backend(self) -> dict[str, Any]:
         """Describes the libraries whose loops were watched, and their devices."""
@@ -190,6 +194,8 @@ class _Loop:
     def __init__(self, place: CodeLine, adapter: Adapter, data: Any, kind: str) -> None:
         self.place = place
         self.adapter = adapter
+        source = adapter.source(data)
+        self._lines = None if source is None else LinesWithin(source)
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
         self.mixed = self.left = self.ended = False
@@ -225,6 +231,11 @@ class _Loop:
     def held_data(self) -> Any:
         """Returns the data of the last pass where they are held, else those of the first if the script has them."""
         return self.data() if self.loader is None else self.loader
+
+    def end_looking(self) -> None:
+        """Looks no more at what makes the batches."""
+        if self._lines is not None:
+            self._lines.end()
 
     def note_step(self, wall_ns: int, cpu_ns: int) -> None:
         """Adds the time of a step, and the CPU time of this process in it."""
@@ -294,6 +305,7 @@ class _Loop:
             why_unknown=self._why_unknown(),
             loop=True,
             unit=self.unit or SAMPLE,
+            lines=() if self._lines is None else self._lines.seen,
         )
 
 

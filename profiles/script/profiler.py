@@ -32,7 +32,9 @@ from unstall.profiles.script.results import Ceilings, FitRecord, join_calls
 from unstall.profiles.script.run import wait_for_threads
 from unstall.profiles.script.seen import Applies, SeenFit, SeenLoop
 from unstall.profiles.script.watch import Watch
+from unstall.profiles.stage_table import UsersLine
 from unstall.profiles.stages.places import Place, users_call
+from unstall.profiles.stages.users_lines import LinesWithin
 from unstall.profiles.unit import SAMPLE
 
 # Arguments of `fit` that say what it is fed with.
@@ -231,6 +233,8 @@ class Profiler:
             on_steps=self._count,
         )
         whole = interrupted = False
+        source = adapter(data).source(data)
+        looking = None if source is None else LinesWithin(source)
         called_ns = clock.now_ns()
         with self._counted_as_running(), self._watching(callback), _added(callback, bound.arguments):
             try:
@@ -241,6 +245,8 @@ class Profiler:
                 raise
             finally:
                 returned_ns = clock.now_ns()
+                if looking is not None:
+                    looking.end()
                 self._fit_s += (returned_ns - began_ns) / 1e9
                 if callback.watch is not None:
                     callback.watch.close()
@@ -254,6 +260,7 @@ class Profiler:
                                 callback.watch,
                                 account,
                                 canary_ns,
+                                () if looking is None else looking.seen,
                                 whole=whole,
                                 interrupted=interrupted,
                             )
@@ -356,6 +363,7 @@ class Profiler:
         watch: Watch,
         account: Account,
         canary_ns: int,
+        lines: tuple[UsersLine, ...],
         *,
         whole: bool,
         interrupted: bool,
@@ -377,6 +385,7 @@ class Profiler:
                 whole=whole,
                 account=replace(account, step_ns=ceilings.step_ns),
                 unit=watch.unit or SAMPLE,
+                lines=lines,
             )
             fit = self._add(fit, caller, "fit", place, model, data)
             self._took_ns[fit.name] = self._took_ns.get(fit.name, 0) + _took_ns(watch)
@@ -400,7 +409,9 @@ class Profiler:
         with self._noting:
             took_ns = self._took_ns[fit.name]
             epochs = self._epochs_of(fit, given, watch)
-            anew = any(caller.last.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
+            last = [caller.last for caller in self._callers if self.fits[caller.at].name == fit.name]
+            anew = any(one.anew for one in last)
+            changed = next((one.changed for one in last if one.changed), None)
             if self.longest is not None and took_ns < self.longest.took_ns:
                 return
             if keras.backend.backend() == "torch" and adapter(given.get("x")).tries:
@@ -413,6 +424,7 @@ class Profiler:
                     record=fit,
                     threads=sys.modules["torch"].get_num_threads(),
                     anew=anew,
+                    changed=changed,
                 )
             else:
                 self.longest = SeenFit(
@@ -427,6 +439,7 @@ class Profiler:
                     call=call,
                     epoch_batches=_epoch_batches(watch),
                     anew=anew,
+                    changed=changed,
                     lengths=lengths,
                 )
 

@@ -24,6 +24,7 @@ from unstall.profiles.results.flags import Flag, FlagKind
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
 from unstall.profiles.script.results import UnknownError, samples_of
+from unstall.profiles.stage_table import StageTable
 from unstall.profiles.stages.tf_drawn import python_drawn_before_cache
 from unstall.profiles.stages.tf_graph import CutError, random_before_cache, unknown_shape_in
 
@@ -67,7 +68,8 @@ def report_on(
                 left_out.append(LeftOut(who=who, reason=str(error)))
                 continue
             subject = with_facts_of(replace(subject, cores=usable_cores()), readable_data.get(fit.name))
-            subjects.append(Measurement(subject=subject, windows=(fit.name,)))
+            seen = StageTable(cores=usable_cores(), reason="the data are read once", lines=fit.lines)
+            subjects.append(Measurement(subject=subject, windows=(fit.name,), stages=seen if fit.lines else None))
             windows[fit.name] = tuple(samples)
     rounds = max((_train_windows(samples) for samples in windows.values()), default=0)
     images = next((measurement.subject.images for measurement in subjects if measurement.subject.images), None)

@@ -13,6 +13,7 @@ from unstall.profiles.results.attribution import whole_samples
 from unstall.profiles.results.facts import Facts
 from unstall.profiles.results.subject import Subject
 from unstall.profiles.samples import Sample
+from unstall.profiles.stage_table import UsersLine
 from unstall.profiles.statistics import LEAST_ROUNDS, median
 from unstall.profiles.unit import SAMPLE, Unit
 
@@ -60,6 +61,7 @@ class FitRecord:
       loop: whether this is a loop of the script. A step of a loop is the time between two batches.
       account: where the wall time of the calls of `fit` went; None for all others.
       unit: what the batches hold.
+      lines: of the user's code that took the time of the loader, of data that are read once.
     """
 
     short: str
@@ -77,6 +79,7 @@ class FitRecord:
     loop: bool = False
     account: Account | None = None
     unit: Unit = SAMPLE
+    lines: tuple[UsersLine, ...] = ()
 
     @property
     def name(self) -> str:
@@ -107,6 +110,7 @@ def join_calls(before: FitRecord, more: FitRecord) -> FitRecord:
         short=before.short,
         epochs=tuple(epochs[-KEPT_EPOCHS:]),
         ceilings=replace(more.ceilings, samples=samples, reason=None if samples else more.ceilings.reason),
+        lines=more.lines or before.lines,
         whole=before.whole and more.whole,
         calls=before.calls + more.calls,
         account=before.account + later_call(more.account) if before.account and more.account else None,

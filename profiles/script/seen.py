@@ -24,6 +24,7 @@ class Seen:
       took_ns: time of its epochs.
       epochs: how many there were, or would have been without `--max-steps`; None where that is not known.
       anew: whether the script made the data anew for each call, or for each epoch of a loop.
+      changed: an attribute of the data set that the script changed in between; None where it changed none.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Seen:
     took_ns: int
     epochs: int | None
     anew: bool = False
+    changed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import psutil
+
 from unstall.profiles import clock
 from unstall.profiles.machine.mounts import Storage, storage_of
 from unstall.profiles.stage_table import OTHER_PYTHON, ImageTail, Stage, image_name, tail_of
@@ -66,6 +68,11 @@ LIBRARY_CALLS = (
         path="Compose.__call__",
         python=True,
     ),
+    *(
+        LibraryCall(kind="Python", name="multiprocessing.Pool", module="multiprocessing.pool", path=path)
+        for path in ("ApplyResult.get", "IMapIterator.next", "IMapIterator.__next__")
+    ),
+    LibraryCall(kind="Python", name="concurrent.futures", module="concurrent.futures", path="Future.result"),
     *_calls("NumPy", "numpy", "numpy", "fromfile", "load", reads=True),
     *_calls(
         "torchvision",
@@ -85,6 +92,8 @@ _NAMES = tuple(dict.fromkeys(call.name for call in (*LIBRARY_CALLS, *_OTHERS)))
 # Slots of the shared totals: images, batches, wall and CPU time of whole batches, workers busy now, the most that were
 # busy at once; from `_FIRST` on, wall and CPU time of each name.
 _IMAGES, _BATCHES, _WALL, _CPU, _BUSY, _MOST_BUSY, _FIRST = range(7)
+# Processes that took more CPU time than this have worked.
+_WORKED_NS = 20_000_000
 # How many times of single images are kept, of the threads of this process only.
 _MOST_IMAGES = 4096
 
@@ -260,6 +269,14 @@ def stages_of(times: CallTimes) -> tuple[Stage, ...]:
             )
         )
     return tuple(stages)
+
+
+def note_processes() -> Callable[[], list[str]]:
+    """Notes which processes the script has, such as a pool's. Returns what names them if they have worked since."""
+    numbers = {child.pid for child in multiprocessing.active_children()}
+    processes = [child for child in psutil.Process().children() if child.pid in numbers]
+    began_ns = clock.cpu_ns_of(processes)
+    return lambda: ["the script's own processes"] if clock.cpu_ns_of(processes) - began_ns > _WORKED_NS else []
 
 
 def storage_seen(times: CallTimes) -> Storage | None:

@@ -12,7 +12,15 @@ from torch.utils.data import DataLoader, IterableDataset
 from unstall.profiles import clock
 from unstall.profiles.code_line import named
 from unstall.profiles.stage_table import SCRIPTS_OWN, StageTable
-from unstall.profiles.stages.call_timer import COLLATE, ITEM, CallTimer, images_tail, stages_of, storage_seen
+from unstall.profiles.stages.call_timer import (
+    COLLATE,
+    ITEM,
+    CallTimer,
+    images_tail,
+    note_processes,
+    stages_of,
+    storage_seen,
+)
 from unstall.profiles.stages.decoded import pixels_decoded
 from unstall.profiles.stages.note import Note, unnoted
 from unstall.profiles.stages.places import is_library
@@ -46,6 +54,7 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
     timer = CallTimer(files)
     note(0, _ROUNDS)
     state = torch.get_rng_state()
+    scripts_processes = note_processes()
     images = cpu_ns = wall_ns = 0
     starts_s: list[float] = []
     try:
@@ -76,7 +85,7 @@ def loader_table(loader: Any, *, cores: float, files: int = 1, note: Note = unno
     times = timer.times
     if not times.batches or not images:
         return StageTable(cores=cores, reason="its worker processes are not forked: nothing was seen of them")
-    ways = ["PyTorch's own code between the batches"]
+    ways = [*scripts_processes(), "PyTorch's own code between the batches"]
     ways += ["sending batches between processes"] if workers else []
     ways += ["pinning their memory"] if loader.pin_memory else []
     item = _item_of(loader.dataset)
@@ -112,12 +121,15 @@ class _Batches:
         self._made, self.batch_s = 0, 0.0
         self._collate = loader.collate_fn
         dataset = loader.dataset
-        self._sample = lambda index: dataset[index]
-        self._samples = getattr(dataset, "__getitems__", None)
-        if timer is not None:
+        if loader.batch_sampler is None:
+            self._samples = lambda index: dataset[index]
+        else:
+            self._samples = getattr(dataset, "__getitems__", lambda indices: [dataset[index] for index in indices])
+        if (
+            timer is not None
+        ):  # the samples of a batch all at once: to time one takes as long as to read one from memory
             self._collate = timer.timed(self._collate, COLLATE)
-            self._sample = timer.timed(self._sample, ITEM)
-            self._samples = self._samples and timer.timed(self._samples, ITEM)
+            self._samples = timer.timed(self._samples, ITEM)
 
     def keep(self, workers: int) -> None:
         """Keeps as many batches as make a round, judged by the time of the first."""
@@ -145,11 +157,7 @@ class _Batches:
         return self._make(self.indices[self._made % len(self.indices)])
 
     def _make(self, indices: Any) -> Any:
-        if self._loader.batch_sampler is None:
-            return self._collate(self._sample(indices))
-        if self._samples is not None:
-            return self._collate(self._samples(indices))
-        return self._collate([self._sample(index) for index in indices])
+        return self._collate(self._samples(indices))
 
 
 def _item_of(dataset: Any) -> dict[str, Any]:

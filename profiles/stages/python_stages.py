@@ -11,7 +11,7 @@ from unstall.profiles import clock
 from unstall.profiles.measure.batches import batch_images
 from unstall.profiles.measure.windows import Windows
 from unstall.profiles.stage_table import StageTable
-from unstall.profiles.stages.call_timer import CallTimer, images_tail, stages_of, storage_seen
+from unstall.profiles.stages.call_timer import CallTimer, images_tail, note_processes, stages_of, storage_seen
 from unstall.profiles.stages.decoded import pixels_decoded
 from unstall.profiles.stages.note import Note, unnoted
 from unstall.profiles.stages.users_lines import users_lines
@@ -38,6 +38,8 @@ def python_table(data: Any, windows: Windows, *, cores: float, files: int = 1, n
     """
     workers = max(int(getattr(data, "workers", 1) or 1), 1)
     timer = CallTimer(files)
+    sent = ["sending batches between processes"] if _forks(data) else []
+    scripts_processes = note_processes()
     note(0, ROUNDS)
     batches = _batches(data, workers)
     plain, timed = _Head(data, batches, None), _Head(data, batches, timer)
@@ -75,8 +77,7 @@ def python_table(data: Any, windows: Windows, *, cores: float, files: int = 1, n
         lines=lines,
         decoded_pixels=decoded,
         wanted_pixels=wanted,
-        rest="Keras' queue and its copies to tensors"
-        + (", and sending batches between processes" if _forks(data) else ""),
+        rest=", ".join([*scripts_processes(), "Keras' queue and its copies to tensors", *sent]),
         tail=images_tail(times),
         storage=storage_seen(times),
     )

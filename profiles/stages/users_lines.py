@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 
 from unstall.profiles import clock
 from unstall.profiles.code_line import line_of
@@ -18,6 +18,9 @@ from unstall.profiles.stages.places import is_users
 
 # The stack is looked at so often, while batches are made for so long.
 _EVERY_S, _READ_S = 0.002, 0.6
+# A function of the script itself is looked at so seldom, at most so often, until it was seen so often: each look has
+# the script wait for some 20 us.
+_SELDOM_S, _MOST_LOOKS, _ENOUGH_SAMPLES = 0.01, 6000, 200
 # Fewer samples tell too little, and a line that takes less is not worth a look.
 _LEAST_SAMPLES, _LEAST_RATIO = 20, 0.1
 # How many lines are returned, and how long the code of one may be.
@@ -27,27 +30,19 @@ _MOST_LINES, _MOST_CHARACTERS = 3, 48
 def users_lines(make: Callable[[], object]) -> tuple[UsersLine, ...]:
     """Makes batches in this thread for a moment. Returns the lines of the user's code that take the time.
 
-    A line counts with all that it calls in libraries: of the stack's frames the innermost one of the user's is taken.
-    What is seen counts for the time since the look before: where Python's lock is held, looks are fewer.
-
     Args:
       make: makes a batch.
     Returns:
       Those that take a tenth of the time or more, the most costly first; none where too little was seen.
     """
-    seen: Counter[tuple[str, str]] = Counter()
-    samples = all_ns = 0
+    samples = _Samples()
     thread, done = threading.get_ident(), threading.Event()
 
     def look() -> None:
-        nonlocal samples, all_ns
         last_ns = clock.now_ns()
         while not done.wait(_EVERY_S):
-            frame, now_ns = _innermost(sys._current_frames().get(thread)), clock.now_ns()
-            if frame is not None:
-                seen[str(line_of(frame)), _code_at(frame)] += now_ns - last_ns
-            samples += 1
-            all_ns += now_ns - last_ns
+            frame, now_ns = sys._current_frames().get(thread), clock.now_ns()
+            samples.add(frame, now_ns - last_ns, within=users_lines.__code__)
             last_ns = now_ns
 
     looking = threading.Thread(target=look, daemon=True)
@@ -59,20 +54,92 @@ def users_lines(make: Callable[[], object]) -> tuple[UsersLine, ...]:
     finally:
         done.set()
         looking.join()
-    if samples < _LEAST_SAMPLES:
-        return ()
-    return tuple(
-        UsersLine(location=location, code=code, ratio=ns / all_ns)
-        for (location, code), ns in seen.most_common(_MOST_LINES)
-        if ns >= _LEAST_RATIO * all_ns
-    )
+    return samples.lines()
 
 
-def _innermost(frame: FrameType | None) -> FrameType | None:
-    """Returns the innermost frame of the user's code that makes a batch, not of what asked for these samples."""
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = None if frame.f_code is users_lines.__code__ else frame.f_back
-    return frame
+class LinesWithin:
+    """The lines that take the time of a function which the script runs itself, such as a generator that is read once.
+
+    Whichever thread runs the function is looked at, now and then, until enough was seen.
+
+    Args:
+      code: of the function.
+    """
+
+    def __init__(self, code: CodeType) -> None:
+        self._code = code
+        self._samples = _Samples()
+        self._done = threading.Event()
+        threading.Thread(target=self._look, name="unstall lines", daemon=True).start()
+
+    @property
+    def seen(self) -> tuple[UsersLine, ...]:
+        """The lines, as `users_lines` returns them."""
+        return self._samples.lines()
+
+    def end(self) -> None:
+        """Looks no more."""
+        self._done.set()
+
+    def _look(self) -> None:
+        last_ns = clock.now_ns()
+        for _ in range(_MOST_LOOKS):
+            if self._done.wait(_SELDOM_S) or self._samples.count >= _ENOUGH_SAMPLES:
+                return
+            now_ns = clock.now_ns()
+            self._add_all(now_ns - last_ns)
+            last_ns = now_ns
+
+    def _add_all(self, ns: int) -> None:
+        """Adds a look at each thread. No frame is held between looks: it would keep the script's data alive."""
+        for frame in sys._current_frames().values():
+            self._samples.add(frame, ns, within=self._code)
+
+
+class _Samples:
+    """What was seen of the stack inside a function: the time of each line of the user's.
+
+    A line counts with all that it calls in libraries: of the stack's frames the innermost one of the user's is taken.
+    What is seen counts for the time since the look before: where Python's lock is held, looks are fewer.
+
+    Attributes:
+      count: how often the function was seen.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._all_ns = 0
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def add(self, frame: FrameType | None, ns: int, *, within: CodeType) -> None:
+        """Adds a look at a thread.
+
+        Args:
+          frame: the innermost of the thread.
+          ns: for which the look counts.
+          within: the function.
+        """
+        inside: list[FrameType] = []
+        while frame is not None and frame.f_code is not within:
+            inside.append(frame)
+            frame = frame.f_back
+        if frame is None:
+            return
+        users = next((one for one in (*inside, frame) if is_users(one.f_code.co_filename)), None)
+        if users is not None:
+            self._seen[str(line_of(users)), _code_at(users)] += ns
+        self.count += 1
+        self._all_ns += ns
+
+    def lines(self) -> tuple[UsersLine, ...]:
+        """Returns the lines that take a tenth of the time or more; none where the function was hardly seen."""
+        if self.count < _LEAST_SAMPLES:
+            return ()
+        return tuple(
+            UsersLine(location=location, code=code, ratio=ns / self._all_ns)
+            for (location, code), ns in self._seen.most_common(_MOST_LINES)
+            if ns >= _LEAST_RATIO * self._all_ns
+        )
 
 
 def _code_at(frame: FrameType) -> str:

@@ -33,6 +33,7 @@ def opened_fit(seen: SeenFit, needs: Sequence[Need]) -> Iterator[tuple[Data, Mea
         place=seen.call,
         epoch_batches=seen.epoch_batches,
         anew=seen.anew,
+        changed=seen.changed,
         one_length=len(seen.lengths) < 2,
     )
     given, model = seen.arguments.get("x"), seen.model

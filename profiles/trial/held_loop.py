@@ -53,6 +53,7 @@ def opened_loop(seen: SeenLoop, needs: Sequence[Need]) -> Iterator[tuple[Data, M
         epoch_batches=max((epoch.steps for epoch in record.epochs if epoch.whole), default=None),
         on_gpu=on_gpu,
         anew=seen.anew,
+        changed=seen.changed,
         work=seen.work,
         left=seen.left,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unstall.profiles.data import adapter
 from unstall.profiles.devices import parse_device
 from unstall.profiles.provenance import usable_cores
-from unstall.profiles.report.measurements import MeasurementDocument, derive
+from unstall.profiles.report.measurements import Measurement, MeasurementDocument, derive
 from unstall.profiles.stage_table import AnnotatedFunction, StageTable
 from unstall.profiles.stages.note import Note
 from unstall.profiles.text import Terminal, error_text
@@ -86,7 +86,9 @@ def with_stages(
                     in_time, reason, unread = None, _INTERRUPTED, _INTERRUPTED
                 tables[name] = in_time or _no_stages(reason)
     subjects = tuple(
-        replace(measurement, stages=tables[name][0], lines=tables[name][1]) if name in tables else measurement
+        replace(measurement, stages=_with_lines_of(measurement, tables[name][0]), lines=tables[name][1])
+        if name in tables
+        else measurement
         for name, measurement in zip(names, document.samples.subjects, strict=True)
     )
     return replace(document, samples=replace(document.samples, subjects=subjects)), unread is not None
@@ -125,6 +127,11 @@ def _take_apart(data: Any, compute_images_per_sec: float, files: int, lines: boo
     except (Exception, SystemExit) as error:  # a user's pipeline can raise anything; the rest of the report must stay
         reason = f"it could not be taken apart ({error_text(error)})"
         return _no_stages(reason)
+
+
+def _with_lines_of(measurement: Measurement, table: StageTable) -> StageTable:
+    """Returns a table with the lines that were seen while the script ran, where reading again has given none."""
+    return table if table.lines or measurement.stages is None else replace(table, lines=measurement.stages.lines)
 
 
 def _no_stages(reason: str) -> _StagesAndLines:

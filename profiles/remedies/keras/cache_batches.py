@@ -30,6 +30,9 @@ class CacheBatches(Change["PyDatasetData", "DatasetPlan"]):
         dataset = data.dataset
         if not data.has_epochs:
             return
+        if data.unkept is not None:
+            yield Untried(name=_NAME, reason=data.unkept)
+            return
         if dataset.use_multiprocessing:
             reason = "Keras' worker processes are forks: each would keep batches of its own, and make all of them"
             yield Untried(name=_NAME, reason=reason)

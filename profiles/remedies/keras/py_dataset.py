@@ -57,10 +57,11 @@ class PyDatasetData(Data):
       place: the call of `fit`; None where it is not known.
       name: the variable that holds the dataset in the code of that call; None where it is not known.
       has_epochs: whether that call trains for several epochs.
+      unkept: why nothing of one epoch may be kept for the next; None where it may.
       only: the remedies that are looked for; all unless given.
 
     Attributes:
-      dataset, needs, room, place, name, has_epochs: as given.
+      dataset, needs, room, place, name, has_epochs, unkept: as given.
       calls: how many calls at once the cores can take, at least 2.
       queue: how many batches may lie ready, where there are as many workers as calls.
 
@@ -78,6 +79,7 @@ class PyDatasetData(Data):
         place: Place | None = None,
         name: str | None = None,
         has_epochs: bool = False,
+        unkept: str | None = None,
         only: Sequence[str] = (),
     ) -> None:
         super().__init__()
@@ -86,7 +88,7 @@ class PyDatasetData(Data):
         if not dataset.num_batches:
             raise Failed("the data have no batch")
         self.dataset, self.needs, self.place, self.name = dataset, frozenset(needs), place, name
-        self.room, self.has_epochs, self.calls = room, has_epochs, max(2, room.calls)
+        self.room, self.has_epochs, self.unkept, self.calls = room, has_epochs, unkept, max(2, room.calls)
         self.queue = max(int(dataset.max_queue_size), _QUEUE_PER_WORKER * self.calls)
         is_tuned = keras.backend.backend() == "tensorflow" and not has_workers(dataset)
         self.edges_by = TUNER if is_tuned else None

@@ -82,6 +82,9 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
         attribute, transforms = _transforms_of(dataset)
         if transforms is None:
             return
+        if data.unkept is not None:
+            yield Untried(name=_NAME, reason=data.unkept)
+            return
         from unstall.profiles.remedies.torch.keeping import kept, samples_read
         from unstall.profiles.remedies.torch.kept_before_draws import KeptForNames
 

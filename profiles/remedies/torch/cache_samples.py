@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.reading_twice import Refused
 from unstall.profiles.remedies.remedy import Edit, Remedy, Untried
+from unstall.profiles.remedies.torch.whole_batches import gives_batches
 from unstall.profiles.remedies.written_class import written
 
 if TYPE_CHECKING:
     from unstall.profiles.remedies.torch.loader_data import LoaderData
     from unstall.profiles.remedies.torch.loader_plan import LoaderPlan
 
+# A sample that lies in a batch is read back, and collated, in a fraction of a microsecond.
+_LEAST_IN_BATCHES_NS = 5_000
 _WAY_OUT = ", and epochs would get the first one's; draw after the cache, in a function of its own, and keep the rest"
 
 
@@ -26,11 +29,20 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
     def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan] | Untried]:
         if not data.takes_indices:
             return
+        if data.unkept is not None:
+            yield Untried(name="cache-samples", reason=data.unkept)
+            return
+        from torch.utils.data import default_collate, default_convert
+
         from unstall.profiles.remedies.torch.keeping import as_tensors, kept, samples_read
-        from unstall.profiles.remedies.torch.kept_samples import KeptSamples
+        from unstall.profiles.remedies.torch.kept_samples import KeptRows, KeptSamples
 
         dataset = data.loader.dataset
-        read = samples_read(dataset, as_tensors, watched=dataset)
+        # What collates batches in another way than PyTorch's gets the samples one by one, as before.
+        in_batches = data.loader.collate_fn is default_collate
+        form = KeptRows if in_batches else KeptSamples
+        least_ns = _LEAST_IN_BATCHES_NS if in_batches and not gives_batches(data) else None
+        read = samples_read(dataset, as_tensors, watched=dataset, least_ns=least_ns)
         if read is None:
             return
         if isinstance(read, Refused):
@@ -42,23 +54,29 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
             return
 
         def build(plan: LoaderPlan) -> None:
-            plan.dataset, plan.repeats = KeptSamples(plan.dataset, fits.is_shared), True
+            plan.dataset, plan.repeats = form(plan.dataset, fits.is_shared), True
+            if in_batches:
+                plan.settings["collate_fn"] = default_convert
 
         place = data.place
+        arguments = [f"dataset={form.__name__}({{dataset}}, shared={fits.is_shared})"]
+        arguments += ["collate_fn=torch.utils.data.default_convert"] if in_batches else []
         remedy = Remedy(
             name="cache-samples",
-            text=f"samples made once and kept, {fits.size_bytes / 1e6:,.0f} MB; "
-            f"{read.count} of them were the same when made again",
-            code="DataLoader(KeptSamples(dataset), ...)",
+            text=f"samples made once and kept{', and read a batch at a time' if in_batches else ''}, "
+            f"{fits.size_bytes / 1e6:,.0f} MB; {read.count} of them were the same when made again",
+            code=f"DataLoader({form.__name__}(dataset), ...)",
             effect="identical",
             place=None if place is None else str(place),
             edits=()
             if place is None or not data.wraps_dataset
             else (
-                Edit(place=place, kind="define", text=written(KeptSamples)),
-                Edit(place=place, kind="argument", text=f"dataset=KeptSamples({{dataset}}, shared={fits.is_shared})"),
+                Edit(place=place, kind="define", text=written(form)),
+                *(Edit(place=place, kind="argument", text=text) for text in arguments),
             ),
             memory_bytes=fits.size_bytes,
             warms_up=True,
+            # What lies in memory is best read by the process that trains: only the first epoch lacks the workers.
+            better_with=("no-workers",),
         )
-        yield Offer(remedy=remedy, build=build, conflicts=frozenset(fits.conflicts))
+        yield Offer(remedy=remedy, build=build, conflicts=frozenset((*fits.conflicts, "whole-batches")))

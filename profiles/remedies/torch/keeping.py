@@ -22,10 +22,11 @@ _SHARED, _FREE_RATIO = Path("/dev/shm"), 0.5
 
 
 def samples_read(
-    dataset: Any, arrays_of: Callable[[Any], list[np.ndarray]], watched: Any
+    dataset: Any, arrays_of: Callable[[Any], list[np.ndarray]], watched: Any, least_ns: int | None = None
 ) -> ReadTwice | Refused | None:
     """Makes some samples of a map-style data set twice, as `read_twice`."""
-    return read_twice(dataset, len(dataset), "sample", arrays_of, one_shape=True, watched=watched)
+    size = len(dataset)
+    return read_twice(dataset, size, "sample", arrays_of, one_shape=True, watched=watched, least_ns=least_ns)
 
 
 def as_tensors(sample: Any) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""The class that an edit adds to a script: the trial measures what is written."""
+"""The classes that an edit adds to a script: the trial measures what is written."""
 
 from __future__ import annotations
 
@@ -32,6 +32,38 @@ class KeptSamples(torch.utils.data.Dataset[Any]):
         if isinstance(self.first, dict):
             return dict(zip(self.first, sample, strict=True))
         return type(self.first)(sample) if isinstance(self.first, (tuple, list)) else sample[0]
+
+    @staticmethod
+    def parts(one: Any) -> list[torch.Tensor]:
+        parts = one.values() if isinstance(one, dict) else one if isinstance(one, (tuple, list)) else [one]
+        return [torch.as_tensor(part, dtype=torch.float64 if isinstance(part, float) else None) for part in parts]
+
+
+class KeptRows(torch.utils.data.Dataset[Any]):
+    """Samples of a data set, each made once and then kept in memory that all workers share; read a batch at a time."""
+
+    def __init__(self, dataset: Any, shared: bool) -> None:
+        self.dataset, self.first = dataset, dataset[0]
+        self.kept = [torch.empty((len(dataset), *part.shape), dtype=part.dtype) for part in self.parts(self.first)]
+        self.is_kept = torch.zeros(len(dataset), dtype=torch.bool)
+        for values in (*self.kept, self.is_kept) if shared else ():
+            values.share_memory_()
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, indices: Any) -> Any:
+        rows = torch.as_tensor(indices)
+        for index in rows[~self.is_kept[rows]].tolist():
+            parts = self.parts(self.dataset[index])
+            if [(part.shape, part.dtype) for part in parts] != [(some.shape[1:], some.dtype) for some in self.kept]:
+                return torch.utils.data.default_collate([self.dataset[one] for one in indices])  # unlike the others
+            for values, part in zip((*self.kept, self.is_kept), (*parts, True), strict=True):
+                values[index] = part
+        batch = [values[rows] for values in self.kept]
+        if isinstance(self.first, dict):
+            return dict(zip(self.first, batch, strict=True))
+        return batch if isinstance(self.first, (tuple, list)) else batch[0]
 
     @staticmethod
     def parts(one: Any) -> list[torch.Tensor]:

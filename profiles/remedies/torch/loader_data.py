@@ -18,7 +18,7 @@ from unstall.profiles.data.torch import ready_batches
 from unstall.profiles.random_states import Generators
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
-from unstall.profiles.remedies.edits import passed, source_of
+from unstall.profiles.remedies.edits import calls, may_pass_more, passed, source_of
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.reading_twice import copied
@@ -57,11 +57,12 @@ class LoaderData(Data):
       images_per_batch: of a full batch; None where that is not known.
       pins: whether the loop trains on a GPU, so that pinned memory may help.
       anew: whether the script recreates the loader for each epoch, so that no workers can stay.
+      unkept: why nothing of one epoch may be kept for the next; None where it may.
       work: what a step of the script runs; None where that is not known.
       only: the remedies that are looked for; all unless given.
 
     Attributes:
-      loader, needs, pins, anew, work, only: as given.
+      loader, needs, pins, anew, unkept, work, only: as given.
       room: as given.
       calls: how many workers the cores can take, at least 1.
       place: where the script made the loader; None where that is not known.
@@ -80,16 +81,19 @@ class LoaderData(Data):
         images_per_batch: int | None,
         pins: bool = False,
         anew: bool = False,
+        unkept: str | None = None,
         work: StepWork | None = None,
         only: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.loader, self.needs, self.pins, self.anew = loader, frozenset(needs), pins, anew
-        self.work, self.only, self._threads = work, only, torch.get_num_threads()
+        self.unkept, self.work, self.only, self._threads = unkept, work, only, torch.get_num_threads()
         self.room, self.calls = room, max(1, room.calls)
         place = place_of(loader)
-        # A loader that a library makes has no call of its own in the script's code.
-        self.place = place if place is not None and not place.called else None
+        # A loader that a library makes has no call of its own in the script's code. But a library may stand between the
+        # script's call and the class, as Lightning does while it calls `train_dataloader`.
+        its_own = place is not None and (not place.called or calls(place, type(loader).__name__))
+        self.place = place if its_own else None
         try:
             self._number = len(loader)
         except TypeError as error:
@@ -116,19 +120,22 @@ class LoaderData(Data):
     def wraps_dataset(self) -> bool:
         """Whether an edit may put another data set around that of the script's call of `DataLoader`.
 
-        Not where the call makes loaders of several data sets, or the file reads attributes of a loader's data set.
+        Not where the call makes loaders of several data sets, or the file reads attributes or samples of a loader's
+        data set.
         """
         if self.place is None or data_sets_at(self.loader) > 1:
             return False
         try:
-            return re.search(r"\.dataset\.\w", source_of(Path(self.place.file))) is None
+            return re.search(r"\.dataset(\.\w|\[)", source_of(Path(self.place.file))) is None
         except (OSError, UnicodeDecodeError):
             return False
 
     @cached_property
     def passed(self) -> dict[str, bool]:
-        """Which arguments the script's call of `DataLoader` passes, and whether it passes a variable."""
-        return {} if self.place is None else passed(self.place, _ARGUMENTS)
+        """Which arguments the script's call of `DataLoader` may pass, and whether it passes a variable."""
+        if self.place is None:
+            return {}
+        return (dict.fromkeys(_ARGUMENTS, True) if may_pass_more(self.place) else {}) | passed(self.place, _ARGUMENTS)
 
     def states_put_back(self) -> contextlib.AbstractContextManager[None]:
         """Puts back all random states when the block ends: the global ones, and what the loader and its data hold.

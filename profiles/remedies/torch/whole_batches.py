@@ -26,7 +26,7 @@ class WholeBatches(Change["LoaderData", "LoaderPlan"]):
     serves = NEEDS
 
     def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan]]:
-        if not data.takes_indices or not _are_alike(data):
+        if not data.takes_indices or not gives_batches(data):
             return
 
         def build(plan: LoaderPlan) -> None:
@@ -47,7 +47,7 @@ class WholeBatches(Change["LoaderData", "LoaderPlan"]):
         yield Offer(remedy=remedy, build=build)
 
 
-def _are_alike(data: LoaderData) -> bool:
+def gives_batches(data: LoaderData) -> bool:
     """Whether a list of indices gives what PyTorch collates of the samples, for a batch and for one sample."""
     from torch.utils.data import default_collate, default_convert
 

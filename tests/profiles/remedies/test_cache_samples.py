@@ -22,6 +22,7 @@ from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies import reading_twice
 from unstall.profiles.remedies.edits import edited
 from unstall.profiles.remedies.room import Room
+from unstall.profiles.remedies.torch import cache_samples
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -94,6 +95,7 @@ class Texts(Rows):
 @pytest.fixture(autouse=True)
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_twice, "_LEAST_NS", 0)
+    monkeypatch.setattr(cache_samples, "_LEAST_IN_BATCHES_NS", 0)
 
 
 def opened(dataset: Any, room: Room = ROOM, **settings: Any) -> Any:
@@ -127,6 +129,23 @@ def why_not(dataset: Any, **settings: Any) -> str:
 )
 def test_samples_that_may_change_are_not_kept(dataset: Any, why: str) -> None:
     assert why in why_not(dataset)
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (Use(changed="rows"), "the script changes `rows` of the data between epochs"),
+        (Use(anew=True), "the script makes these data anew each time"),
+    ],
+    ids=["changed", "made anew"],
+)
+def test_samples_that_the_script_changes_or_makes_again_between_epochs_are_not_kept(use: Use, why: str) -> None:
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(Rows(), batch_size=8)
+    data = adapter(loader).rebuilt(loader, use, ["waiting"], room=ROOM)
+    [reason] = [one.reason for one in data.untried if one.name == "cache-samples"]
+    assert why in reason
 
 
 def test_random_states_are_as_they_were_when_samples_were_looked_at() -> None:
@@ -234,6 +253,9 @@ if __name__ == "__main__":
 """
 
 
+CALL = "loader = DataLoader(Rows(), batch_size=8, shuffle=True, num_workers=WORKERS)"
+
+
 def edit(script: Path, workers: int) -> str:
     """Writes the script, and returns its text with the edit."""
     script.write_text(SCRIPT.replace("WORKERS", str(workers)))
@@ -242,6 +264,36 @@ def edit(script: Path, workers: int) -> str:
     [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
     assert len(remedy.edits[0].text.splitlines()) <= 30
     return str(edited(script.read_text(), remedy.edits))
+
+
+def listed(samples: list[Any]) -> dict[str, Any]:
+    return {"rows": np.stack([rows for rows, _, _ in samples]), "numbers": [number for _, number, _ in samples]}
+
+
+def test_what_collates_batches_in_its_own_way_gets_the_samples() -> None:
+    data = opened(Rows(), collate_fn=listed)
+    assert data.compared(("cache-samples",)).effect == "identical"
+    [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
+    assert "KeptSamples" in remedy.code and not data.fits(("cache-samples", "whole-batches"))
+    for batch in data.built(("cache-samples",), float("inf")):
+        assert type(batch["numbers"]) is list and (batch["rows"][:, 0, 0] == np.stack(batch["numbers"])).all()
+
+
+class Odd(Rows):
+    """A sample is unlike the others, and PyTorch makes one type of a batch with it."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(3, index, np.float64 if index == 7 else np.float32), index
+
+
+def test_a_batch_with_a_sample_unlike_those_that_were_looked_at_is_collated_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading_twice, "some_indices", lambda length, most: [0, 1])
+    data = opened(Odd(), shuffle=False)
+    for _ in range(2):
+        batches = zip(data.built(("cache-samples",), float("inf")), data.loader, strict=True)
+        assert all((one[0] == other[0]).all() and one[0].dtype == other[0].dtype for one, other in batches)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -254,8 +306,73 @@ def test_a_script_with_the_edit_prints_the_same_batches(workers: int, tmp_path: 
     assert after.stdout == before.stdout and len(before.stdout.splitlines()) == 9
 
 
+def test_a_script_whose_call_unpacks_arguments_prints_the_same_batches_with_the_edit(tmp_path: Path) -> None:
+    script, new = tmp_path / "train.py", tmp_path / "edited.py"
+    given = '{"batch_size": 8, "num_workers": 2, "prefetch_factor": 3}'
+    call = f"loader = DataLoader(Rows(), shuffle=True, **{given})"
+    script.write_text(SCRIPT.replace(CALL, call))
+    loader = loader_of(script)
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
+    edits = [edit for one in data.remedies if one.name in ("cache-samples", "no-workers") for edit in one.edits]
+    new.write_text(edited(script.read_text(), edits))
+    assert "KeptRows(Rows(), shared=True)" in new.read_text() and '"num_workers": 0' in new.read_text()
+    before, after = run_python(tmp_path, script.name), run_python(tmp_path, new.name)
+    assert after.returncode == 0, after.stderr
+    assert after.stdout == before.stdout and len(before.stdout.splitlines()) == 9
+
+
+LIBRARY = """
+import functools
+
+from torch.utils.data import DataLoader
+
+
+def made_from(data):
+    return DataLoader(data)
+
+
+def while_it_asks(function):
+    original = DataLoader.__init__
+
+    @functools.wraps(original)
+    def noted(self, *arguments, **options):
+        original(self, *arguments, **options)
+
+    DataLoader.__init__ = noted
+    try:
+        return function()
+    finally:
+        DataLoader.__init__ = original
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_written"),
+    [
+        ("return while_it_asks(lambda: DataLoader(Rows()))", True),
+        ("return made_from(Rows())", False),
+    ],
+    ids=["the script's own call", "a library's call"],
+)
+def test_an_edit_goes_into_the_scripts_call_also_where_a_library_stands_before_the_class(
+    line: str, is_written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "site-packages" / "asks.py"
+    library.parent.mkdir()
+    library.write_text(LIBRARY)
+    monkeypatch.syspath_prepend(library.parent)
+    head, _, _ = SCRIPT.partition("    torch.manual_seed(5)")
+    script = tmp_path / "train.py"
+    script.write_text(f"from asks import made_from, while_it_asks\n{head}    {line}\n")
+    loader = loader_of(script)
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
+    [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
+    assert bool(remedy.edits) is is_written
+    assert not is_written or "DataLoader(KeptRows(Rows(), shared=True)" in edited(script.read_text(), remedy.edits)
+
+
 TWO_LOADERS = SCRIPT.replace(
-    "loader = DataLoader(Rows(), batch_size=8, shuffle=True, num_workers=WORKERS)",
+    CALL,
     "loader, other = [DataLoader(rows, batch_size=8) for rows in (Rows(), Rows())]",
 )
 READS_ATTRIBUTES = SCRIPT.replace("    return loader", "    print(len(loader.dataset.__dict__))\n    return loader")
@@ -342,7 +459,8 @@ from torch.utils.data import DataLoader
 from unstall.profiles.data import Use, adapter
 from unstall.profiles.remedies import reading_twice
 from unstall.profiles.remedies.room import Room
-reading_twice._LEAST_NS = 0
+from unstall.profiles.remedies.torch import cache_samples
+reading_twice._LEAST_NS = cache_samples._LEAST_IN_BATCHES_NS = 0
 class Rows:
     def __len__(self):
         return 40

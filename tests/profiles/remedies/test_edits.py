@@ -282,6 +282,13 @@ def test_what_a_function_imports_is_not_there_for_the_rest_of_the_script():
     assert text.startswith("import keras\nimport gc\nimport os\ndef load")
 
 
+def test_what_a_call_unpacks_may_hold_the_argument_already():
+    source = "given = {'num_workers': 1}\ndata = DataLoader(rows, **given)\n"
+    texts = ("num_workers=2", "dataset=kept({dataset})", "sampler=by({dataset})")
+    text = edited(source, [edit("DataLoader", "argument", one, source) for one in texts])
+    assert text.splitlines()[1] == 'data = DataLoader(kept(rows), **{**given, "num_workers": 2, "sampler": by(rows)})'
+
+
 def test_of_two_numbers_for_one_argument_the_larger_counts():
     edits = [edit("map", "argument", f"num_parallel_calls={calls}") for calls in (2, 16, 4)]
     text = edited(SOURCE, [Edit(place=edits[0].place, kind="argument", text=one.text) for one in edits])
@@ -291,7 +298,8 @@ def test_of_two_numbers_for_one_argument_the_larger_counts():
 @pytest.mark.parametrize(
     ("source", "name", "kind", "message"),
     [
-        ("data = make(**given)\n", "make", "argument", "in its arguments"),
+        ("data = make(*given)\n", "make", "argument", "in its arguments"),
+        ("data = make(**given, **others)\n", "make", "argument", r"has several \*\* in its arguments"),
         ("data = make(1)\n", "make", "remove", "is no call of a method"),
         (
             "data = make(1)\n",

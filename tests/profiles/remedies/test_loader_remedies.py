@@ -14,7 +14,7 @@ from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.data import Failed
 from unstall.profiles.remedies.remedy import Remedy
 from unstall.profiles.remedies.room import Room
-from unstall.profiles.remedies.torch import REMEDIES
+from unstall.profiles.remedies.torch import REMEDIES, cache_samples
 from unstall.profiles.trial.surrogate import computing, measure_loop, sleeping
 
 pytestmark = pytest.mark.needs("torch")
@@ -25,6 +25,11 @@ def torch():
     import torch
 
     return torch
+
+
+@pytest.fixture(autouse=True)
+def no_samples_are_kept(monkeypatch):
+    monkeypatch.setattr(cache_samples, "_LEAST_IN_BATCHES_NS", 10**12)
 
 
 ROOM = Room(calls=2, memory_bytes=1e9, disk_bytes=1e9)

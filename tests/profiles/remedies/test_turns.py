@@ -134,6 +134,19 @@ def test_the_best_combination_is_found_and_measured_again(fake: FakeClock) -> No
     assert trial.seconds <= 60
 
 
+def test_what_gains_only_along_with_another_is_tried_with_it(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "kept": 10, "alone": 25, "kept + alone": 4})
+    data.remedies = [replace(data.remedies[0], better_with=("alone", "absent")), *data.remedies[1:]]
+    chosen = gains_of(last_of(Turns(data, FakeTraining(data, fake), budget_s=60))).chosen
+    assert chosen is not None and chosen.name == "kept + alone"
+
+
+def test_the_second_best_is_combined_as_well_where_the_best_goes_with_nothing(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 11, "c": 18, "b + c": 4})
+    chosen = gains_of(last_of(Turns(data, FakeTraining(data, fake), budget_s=60))).chosen
+    assert chosen is not None and chosen.name == "b + c"
+
+
 def test_a_line_that_several_remedies_change_is_told_as_it_reads_with_all_of_them(
     fake: FakeClock, tmp_path: Path
 ) -> None:

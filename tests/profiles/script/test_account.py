@@ -17,6 +17,7 @@ import tensorflow as tf
 from tests.builders import MS
 from tests.fakes import FakeClock
 from tests.planted import as_written, planted, sleepy_model, tensorflow_only
+from unstall.profiles.machine import strain
 from unstall.profiles.machine.page_cache import cached_ratio, drop
 from unstall.profiles.machine.strain import Strain, StrainMeter
 from unstall.profiles.measure import sums
@@ -97,6 +98,24 @@ def test_every_part_of_a_planted_fit_is_found(watched: Profiler, fake_clock: Fak
 
 
 @tensorflow_only
+def test_the_memory_of_workers_is_read_for_a_hundredth_of_the_time_at_most(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read() -> int:
+        fake_clock.sleep(0.05)  # some workers
+        return 7
+
+    monkeypatch.setattr(strain, "_workers_bytes", read)
+    monkeypatch.setattr(StrainMeter, "_workers_due_ns", 0)
+    found = []
+    for _ in range(100):  # epochs of 0.2 s
+        meter = StrainMeter()
+        fake_clock.sleep(0.2)
+        found.append(meter.read().workers_bytes)
+    known = [epoch for epoch, size in enumerate(found) if size == 7]
+    assert known[0] == 0 and 3 <= len(known) <= 5
+
+
 def test_the_profilers_own_readings_are_in_no_part(
     watched: Profiler, fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.fakes import FakeClock
 from tests.planted import planted
 from unstall.profiles import clock
 from unstall.profiles.stages import call_timer
-from unstall.profiles.stages.call_timer import LIBRARY_CALLS, REST, CallTimer, LibraryCall
+from unstall.profiles.stages.call_timer import LIBRARY_CALLS, REST, CallTimer, LibraryCall, note_processes
 
 
 def spend(cpu_s: float = 0.0, wait_s: float = 0.0) -> None:
@@ -114,6 +115,22 @@ def test_workers_add_to_the_same_totals(kind: str) -> None:
     times = timer.times
     assert (times.batches, times.images, times.workers) == (6, 12, 2)
     assert ms_of(timer)["read"][1] == pytest.approx(6 * 8, rel=0.3)
+
+
+@pytest.mark.parametrize("kind", ["map", "imap", "executor"])
+def test_work_in_a_pool_of_the_scripts_is_waited_for_in_the_pool_and_its_processes_are_named(kind: str) -> None:
+    context, timer = multiprocessing.get_context("fork"), CallTimer()
+    with context.Pool(1) as pool, ProcessPoolExecutor(1, mp_context=context) as executor, timer.installed():
+        list(executor.map(spend, [0.0]))
+        worked = note_processes()
+        assert worked() == []
+        ways = {"map": pool.map, "imap": pool.imap, "executor": executor.map}
+        timer.batch(lambda: len(list(ways[kind](spend, [0.06]))), one_image)
+        assert worked() == ["the script's own processes"]
+    name = "concurrent.futures" if kind == "executor" else "multiprocessing.Pool"
+    times = ms_of(timer)
+    assert max(times, key=lambda call: times[call][0]) == name and times[name][0] > 50
+    assert note_processes()() == []
 
 
 @pytest.mark.usefixtures("known")

@@ -113,7 +113,7 @@ def test_data_with_workers_of_its_own_is_made_where_the_timer_is(
     monkeypatch.setattr(python_stages, "_batches", lambda data, workers: 12)
     table = stage_table(data, windows)
     assert {stage.name for stage in table.stages} == {"cv2.imread", "other python"}
-    assert table.rest == "Keras' queue and its copies to tensors, and sending batches between processes"
+    assert table.rest == "Keras' queue and its copies to tensors, sending batches between processes"
 
 
 def test_slow_files_of_a_py_dataset_are_named(windows: Windows, photo: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.planted import planted
 from unstall.profiles.stages.decoded import pixels_decoded
-from unstall.profiles.stages.users_lines import users_lines
+from unstall.profiles.stages.users_lines import LinesWithin, users_lines
 
 MODULE = """
 import time
@@ -83,6 +84,44 @@ def test_a_line_that_holds_pythons_lock_counts_for_its_whole_time(tmp_path: Path
     lines = users_lines(names["make"])
     slept = sum(line.ratio for line in lines if line.location == "busy.py:11")
     assert slept == pytest.approx(0.5, abs=0.1)
+
+
+GENERATES = """
+import time
+
+def batches():
+    while True:
+        time.sleep(0.012)
+        yield read()
+
+def read():
+    time.sleep(0.004)
+    return 1
+"""
+
+
+@planted
+def test_a_generator_that_another_thread_reads_is_looked_at_and_not_what_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "generates.py").write_text(GENERATES)
+    names: dict[str, Any] = {}
+    exec(compile(GENERATES, str(tmp_path / "generates.py"), "exec"), names)
+    batches = names["batches"]()
+    watched = LinesWithin(batches.gi_code)
+
+    def train() -> None:
+        for _ in range(60):
+            next(batches)
+            time.sleep(0.01)
+
+    trains = threading.Thread(target=train)
+    trains.start()
+    trains.join()
+    watched.end()
+    assert [(line.location, line.code) for line in watched.seen] == [
+        ("generates.py:6", "time.sleep(...)"),
+        ("generates.py:10", "time.sleep(...)"),
+    ]
+    assert watched.seen[0].ratio == pytest.approx(3 / 4, abs=0.1)
 
 
 @planted

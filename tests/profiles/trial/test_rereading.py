@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.planted import planted
 from unstall.profiles import __main__ as command
 from unstall.profiles.measure import backends
 from unstall.profiles.report.document import load
-from unstall.profiles.report.measurements import KINDS
+from unstall.profiles.report.measurements import KINDS, derive
+from unstall.profiles.report.screen_lines import stages_line
 from unstall.profiles.script.profiler import Profiler
 from unstall.profiles.script.report import report_on
 from unstall.profiles.trial import rereading
@@ -43,6 +47,25 @@ def test_two_fits_of_one_dataset_get_the_same_stages_and_other_data_get_their_ow
     assert not blocked and first is not None and second is not None
     assert first == third and [stage.name for stage in first.stages] == ["from_tensor_slices", "batch"]
     assert "prefetch" in [stage.name for stage in second.stages]
+
+
+@planted
+def test_a_generator_that_is_read_once_gets_the_lines_that_took_its_time(watched: Profiler) -> None:
+    def batches() -> Iterator[Any]:
+        while True:
+            time.sleep(0.01)
+            yield np.zeros((8, 4), np.float32), np.zeros(8, np.float32)
+
+    a_model().fit(batches(), steps_per_epoch=40, epochs=2, verbose=0)
+    watched.pause()
+    document, _ = with_stages(report_on([watched], script="train.py"), [watched], lines=False)
+    [measurement] = document.samples.subjects
+    assert measurement.stages is not None and measurement.stages.reason is not None
+    [line] = measurement.stages.lines
+    assert line.location.startswith("test_rereading.py:") and line.code == "time.sleep(...)" and line.ratio > 0.8
+    [verdict] = derive(document)
+    why = stages_line(verdict.result)
+    assert why is not None and why.text == f"{line.location} time.sleep(...) {line.ratio:.0%} of the loader's time."
 
 
 def reported(watched: Profiler, out: Path, *words: str) -> command._Run:
