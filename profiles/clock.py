@@ -100,6 +100,15 @@ def thread_cpu_ns() -> int:
     return time.thread_time_ns()
 
 
+def queued_ns() -> int:
+    """Returns how long the calling thread has waited for a core, in nanoseconds; 0 where the system does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def canary_ns(turns: int = 100_000) -> int:
     """Times a fixed amount of pure Python work, about 5 ms, in nanoseconds.
 

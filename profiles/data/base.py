@@ -149,6 +149,10 @@ class Adapter(ABC):
         """Returns what two passes over the same data, on one line of the script, have in common."""
         return type(data).__name__
 
+    def data_set(self, data: Any) -> Any:
+        """Returns what the samples come from: of a loader, its data set."""
+        return data
+
     # Reading
 
     def workers(self, data: Any) -> int:

@@ -63,6 +63,9 @@ class DataLoaders(Adapter):
     def identity(self, data: Any) -> Hashable:
         return id(data.dataset)
 
+    def data_set(self, data: Any) -> Any:
+        return data.dataset
+
     def workers(self, data: Any) -> int:
         return int(data.num_workers)
 

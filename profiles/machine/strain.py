@@ -11,8 +11,8 @@ import psutil
 from unstall.profiles import clock
 from unstall.profiles.provenance import Throttling, throttled_ratio
 
-# Reading the memory of child processes may take this part of the time, at most: one in so many.
-_TIMES = 100
+# Reading the memory of child processes may take so long, and then no more of the time than this.
+_FREE_NS, _MOST_RATIO = 300_000_000, 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,12 @@ class Strain:
 class StrainMeter:
     """Measures the strain since this object was made; a reading takes about 0.1 ms.
 
-    The memory of child processes takes 1 to 10 ms for each, and is read as seldom as keeps that below a hundredth of
-    the time: for eleven workers that start in each of many short epochs it once took half of the time of a script.
+    The memory of a child process takes 1 to 10 ms more, which in short epochs with many workers is a large part of the
+    time: it is not read after each of them.
     """
 
-    _workers_due_ns: ClassVar[int] = 0
+    _began_ns: ClassVar[int | None] = None
+    _spent_ns: ClassVar[int] = 0
 
     def __init__(self) -> None:
         self._read_bytes = _read_bytes()
@@ -60,11 +61,12 @@ class StrainMeter:
 
     @classmethod
     def _workers_bytes(cls) -> int | None:
-        began_ns = clock.now_ns()
-        if began_ns < cls._workers_due_ns:
+        now_ns = clock.now_ns()
+        cls._began_ns = cls._began_ns or now_ns
+        if cls._spent_ns > _FREE_NS + _MOST_RATIO * (now_ns - cls._began_ns):
             return None
         size = _workers_bytes()
-        cls._workers_due_ns = began_ns + _TIMES * (clock.now_ns() - began_ns)
+        cls._spent_ns += clock.now_ns() - now_ns
         return size
 
 

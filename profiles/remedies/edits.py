@@ -217,6 +217,41 @@ def calls(place: Place, name: str) -> bool:
     )
 
 
+def reads_attribute(place: Place, name: str, *, likely: str) -> bool:
+    """Whether the file reads an attribute of what a call makes, for more than its length, or is not to be read itself.
+
+    Args:
+      likely: a part of the names that may stand for what the call makes, beside the one that it is assigned to.
+    """
+    try:
+        tree = _parsed(source_of(Path(place.file)))
+        call, statement = _find(tree, place)
+    except (OSError, SyntaxError, ValueError, TooInvolved):
+        return True
+    assigned = isinstance(statement, ast.Assign) and statement.value is call
+    targets = (
+        {_last_name(target) for target in statement.targets}
+        if isinstance(statement, ast.Assign) and assigned
+        else set()
+    )
+    lengths = {
+        id(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _last_name(node.func) == "len"
+        for argument in node.args
+    }
+    owners = (
+        _last_name(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == name and id(node) not in lengths
+    )
+    return any(owner in targets or likely in owner.lower() for owner in owners)
+
+
+def _last_name(node: ast.expr) -> str:
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
 def _call_at(place: Place) -> ast.Call | None:
     """Returns the call at a place in the user's code; None where it is not found."""
     try:
@@ -376,7 +411,10 @@ def _arguments(text: _Text, call: ast.Call, arguments: Sequence[str]) -> Iterato
         return
     if unpacked is not None:
         pairs = ", ".join(f'"{name}": {value}' for name, _, value in (one.partition("=") for one in further))
-        yield (*text.span(unpacked), f"{{**{text.of(unpacked)}, {pairs}}}")
+        code = text.of(unpacked)
+        if not isinstance(unpacked, (ast.Name, ast.Attribute, ast.Call, ast.Dict)):
+            code = f"({code})"
+        yield (*text.span(unpacked), f"{{**{code}, {pairs}}}")
         return
     added = ", ".join(further)
     close = text.span(call)[1] - 1

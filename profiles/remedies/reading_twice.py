@@ -61,7 +61,7 @@ def read_twice(
       arrays_of: returns the arrays in that. Raises TypeError if it holds something else.
       one_shape: whether all must have one shape and type.
       watched: holds the generators that must not move, besides the global ones.
-      least_ns: what is made in less is not worth keeping, if that differs.
+      least_ns: what is made in less is not worth keeping; 60 us unless given.
     Returns:
       None where it is no use to keep what is read, or where the user's code fails, which shows its error elsewhere.
     """

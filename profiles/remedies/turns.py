@@ -104,6 +104,7 @@ class Turns:
         self._epochs: dict[str, int] = {}
         self._epoch_s: dict[str, float] = {}
         self._contenders: dict[str, Contender] = {}
+        self._entered: set[tuple[str, ...]] = set()
         self._dropped: list[Untried] = []
         self._notes: list[str] = []
         self._effects: dict[str, Remedy] = {remedy.name: remedy for remedy in data.remedies}
@@ -368,6 +369,8 @@ class Turns:
     def _enter(self, remedies: tuple[str, ...]) -> None:
         """Builds, compares and warms up a contender; drops one that fails, breaks its claim, or is far too slow."""
         name = " + ".join(remedies)
+        self._entered.add(remedies)
+        self._dropped = [untried for untried in self._dropped if untried.name != name]  # now the budget allows it
         try:
             comparison = self._data.compared(remedies)
             difference = self._hold_to_claim(remedies, comparison)
@@ -493,23 +496,24 @@ class Turns:
         return apart
 
     def _together(self) -> list[tuple[str, ...]]:
-        """Returns combinations of the remedies that help.
+        """Returns combinations of what helps, of those that were not measured yet.
 
-        The best two are each combined with the best others, and the best with all others.
+        The best is combined with the best two others that go with it, the second best with the best one; and all that
+        go together are combined, the best first.
         """
         gains = gains_of(self.trial()).all
         helped = sorted((gain for gain in gains[1:] if gain.against[0] > 1.02), key=lambda gain: -gain.against[0])
         sets = [gain.contender.remedies for gain in helped]
         combined: list[tuple[str, ...]] = []
         for most, names in zip((2, 1), sets, strict=False):
-            pairs = (self._joined(names, others) for others in sets)
-            combined += [pair for pair in pairs if self._data.fits(pair) and pair not in sets][:most]
+            pairs = dict.fromkeys(self._joined(names, others) for others in sets)
+            combined += [pair for pair in pairs if self._data.fits(pair) and pair not in self._entered][:most]
         everything: tuple[str, ...] = ()
         for names in sets:
             more = self._joined(everything, names)
             if not everything or self._data.fits(more):
                 everything = more
-        return [names for names in dict.fromkeys([*combined, everything]) if names and names not in sets]
+        return [names for names in dict.fromkeys([*combined, everything]) if names and names not in self._entered]
 
     def _joined(self, names: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
         """Returns the remedies of both, in the order in which they were offered."""

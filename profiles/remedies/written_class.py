@@ -6,9 +6,7 @@ import inspect
 import re
 
 # Annotations of parameters and of what is returned; the names in brackets are those of these classes alone.
-_TYPES = re.compile(
-    r"(?<=\w): (?:Any|bool|int|str)(?=[,)])| -> [\w.\[\]]+(?=:\n)|(?<=Dataset)\[Any\]|(?<=\w): dict(?= = )"
-)
+_TYPES = re.compile(r"(?<=\w): (?:Any|bool|int|str)(?=[,)])| -> [\w.\[\]]+(?=:\n)|(?<=set)\[Any\]|(?<=\w): dict(?= = )")
 
 
 def written(what: type) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from unstall.profiles.data.attributes import attributes_of, own_attributes
+from unstall.profiles.data import adapter
+from unstall.profiles.data.attributes import attributes_of
 from unstall.profiles.data.numbers import reference_to
 
 
@@ -20,20 +22,23 @@ class LastData:
         self.anew = False
         self.changed: str | None = None
         self._reference = reference_to(data)
-        self._noted = _noted(data)
+        self._attributes = _attributes_of(data)
 
     def note(self, data: Any) -> None:
         """Notes the data of another epoch or call."""
         self.anew = self.anew or (self._reference is not None and self._reference() is not data)
         self._reference = reference_to(data)
-        (number, before), self._noted = self._noted, _noted(data)
-        if self._noted[0] == number and not self.anew:
-            now = self._noted[1]
-            changed = sorted(name for (part, name), state in before.items() if now.get((part, name), state) != state)
-            self.changed = self.changed or next(iter(changed), None)
+        before, self._attributes = self._attributes, _attributes_of(data)
+        if not self.anew and self.changed is None:
+            now = self._attributes
+            self.changed = next(
+                (name for (part, name), state in before.items() if now.get((part, name), state) != state), None
+            )
 
 
-def _noted(data: Any) -> tuple[int, Any]:
-    """Returns which data set it is, behind a loader of it, and its attributes."""
-    data = own_attributes(data).get("dataset", data)
-    return id(data), attributes_of(data)
+def _attributes_of(data: Any) -> Mapping[tuple[int, str], int]:
+    """Returns what tells whether the attributes of the data set change; nothing where these cannot be read."""
+    try:
+        return attributes_of(adapter(data).data_set(data))
+    except Exception:  # another thread may change them meanwhile, and nothing here may end the script
+        return {}

@@ -98,6 +98,7 @@ class Loops:
                 data=loop.given,
                 record=record,
                 threads=loop.step_threads,
+                queued_ratio=loop.queued_ratio,
                 work=loop.work,
                 behind=loop.behind,
                 left=loop.left and not loop.ended,
@@ -158,8 +159,6 @@ class Loops:
         self._ended = True
         for unfinished in list(self._running):
             unfinished.close(whole=False)
-        for loop in self._loops.values():
-            loop.end_looking()
 
     def backend(self) -> dict[str, Any]:
         """Describes the libraries whose loops were watched, and their devices."""
@@ -195,7 +194,7 @@ class _Loop:
         self.place = place
         self.adapter = adapter
         source = adapter.source(data)
-        self._lines = None if source is None else LinesWithin(source)
+        self.looking = None if source is None else LinesWithin(source)
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
         self.mixed = self.left = self.ended = False
@@ -208,6 +207,7 @@ class _Loop:
         self.last = LastData(data)
         self.data = reference_to(data) or (lambda: None)
         self._steps_ns = self._steps_cpu_ns = 0
+        self._passes_ns = self._queued_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
         self._traced = ""
         self._results = self._waited_for = 0
@@ -232,10 +232,15 @@ class _Loop:
         """Returns the data of the last pass where they are held, else those of the first if the script has them."""
         return self.data() if self.loader is None else self.loader
 
-    def end_looking(self) -> None:
-        """Looks no more at what makes the batches."""
-        if self._lines is not None:
-            self._lines.end()
+    def note_pass(self, wall_ns: int, queued_ns: int) -> None:
+        """Adds the time of a pass, and for how long of it its thread waited for a core."""
+        self._passes_ns += wall_ns
+        self._queued_ns += queued_ns
+
+    @property
+    def queued_ratio(self) -> float:
+        """The part of the time in which the thread of the loop waited for a core."""
+        return self._queued_ns / self._passes_ns if self._passes_ns else 0.0
 
     def note_step(self, wall_ns: int, cpu_ns: int) -> None:
         """Adds the time of a step, and the CPU time of this process in it."""
@@ -305,7 +310,7 @@ class _Loop:
             why_unknown=self._why_unknown(),
             loop=True,
             unit=self.unit or SAMPLE,
-            lines=() if self._lines is None else self._lines.seen,
+            lines=() if self.looking is None else self.looking.seen,
         )
 
 
@@ -331,6 +336,7 @@ class Pass:
         # The pass in whose step this one began, and which step that is.
         self._outer = None if outer is None else (weakref.ref(outer), outer.came_ns)
         self._began = clock.now_ns(), clock.own_cpu_ns()
+        self._queued_ns = clock.queued_ns()
         # How long the passes took that began and ended in the step of this one that is made now: their time, and CPU
         # time; and until when, since several may run at once.
         self._apart = [0, 0]
@@ -354,6 +360,8 @@ class Pass:
             random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
+        if loop.looking is not None:
+            loop.looking.begin()
 
     @property
     def runs(self) -> bool:
@@ -447,6 +455,10 @@ class Pass:
         loop, self.loop = self.loop, None
         if loop is None:
             return
+        if loop.looking is not None:
+            loop.looking.end()
+        if threading.get_ident() == self._thread:
+            loop.note_pass(clock.now_ns() - self._began[0], clock.queued_ns() - self._queued_ns)
         self._end_in_outer()
         loop.left |= left
         if self._completion is not None:

@@ -235,6 +235,9 @@ class Profiler:
         whole = interrupted = False
         source = adapter(data).source(data)
         looking = None if source is None else LinesWithin(source)
+        if looking is not None:
+            looking.begin()
+        within = LastData(data)
         called_ns = clock.now_ns()
         with self._counted_as_running(), self._watching(callback), _added(callback, bound.arguments):
             try:
@@ -247,6 +250,7 @@ class Profiler:
                 returned_ns = clock.now_ns()
                 if looking is not None:
                     looking.end()
+                within.note(data)
                 self._fit_s += (returned_ns - began_ns) / 1e9
                 if callback.watch is not None:
                     callback.watch.close()
@@ -265,7 +269,9 @@ class Profiler:
                                 interrupted=interrupted,
                             )
                             if self._tries and not interrupted and self._thread_state.depth == 1:
-                                self._hold(fit, model, given, callback.watch, call, self._lengths[place])
+                                self._hold(
+                                    fit, model, given, callback.watch, call, self._lengths[place], within.changed
+                                )
                         else:
                             self.why_unwatched = callback.watch.why_unknown
                     finally:  # if the script keeps an error, the error's frames keep the callback and its batches alive
@@ -404,14 +410,13 @@ class Profiler:
         watch: Watch,
         call: Place | None,
         lengths: Set[int],
+        changed: str | None,
     ) -> None:
         """Keeps what a `fit` was given, and its model, if it took longest of those that have ended by themselves."""
         with self._noting:
             took_ns = self._took_ns[fit.name]
             epochs = self._epochs_of(fit, given, watch)
-            last = [caller.last for caller in self._callers if self.fits[caller.at].name == fit.name]
-            anew = any(one.anew for one in last)
-            changed = next((one.changed for one in last if one.changed), None)
+            anew = any(caller.last.anew for caller in self._callers if self.fits[caller.at].name == fit.name)
             if self.longest is not None and took_ns < self.longest.took_ns:
                 return
             if keras.backend.backend() == "torch" and adapter(given.get("x")).tries:

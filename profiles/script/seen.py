@@ -66,6 +66,7 @@ class SeenLoop(Seen):
       data: of its last pass.
       record: of the loop.
       threads: how many threads a step keeps busy.
+      queued_ratio: the part of the loop's time in which its thread waited for a core.
       work: the modules and optimizers of a step in PyTorch; None where these are not known.
       behind: whether a device computes the steps asynchronously.
       left: whether the script left the data before their end, in every pass.
@@ -74,6 +75,7 @@ class SeenLoop(Seen):
     data: Any
     record: FitRecord
     threads: int
+    queued_ratio: float = 0.0
     work: Work | None = None
     behind: bool = False
     left: bool = False

@@ -272,7 +272,11 @@ def stages_of(times: CallTimes) -> tuple[Stage, ...]:
 
 
 def note_processes() -> Callable[[], list[str]]:
-    """Notes which processes the script has, such as a pool's. Returns what names them if they have worked since."""
+    """Notes which processes the script has, such as a pool's.
+
+    Returns:
+      A function that returns their name, for what the stages leave open, if they have worked since; else nothing.
+    """
     numbers = {child.pid for child in multiprocessing.active_children()}
     processes = [child for child in psutil.Process().children() if child.pid in numbers]
     began_ns = clock.cpu_ns_of(processes)

@@ -121,13 +121,13 @@ class _Batches:
         self._made, self.batch_s = 0, 0.0
         self._collate = loader.collate_fn
         dataset = loader.dataset
+        self._samples = lambda indices: [dataset[index] for index in indices]
         if loader.batch_sampler is None:
             self._samples = lambda index: dataset[index]
-        else:
-            self._samples = getattr(dataset, "__getitems__", lambda indices: [dataset[index] for index in indices])
-        if (
-            timer is not None
-        ):  # the samples of a batch all at once: to time one takes as long as to read one from memory
+        elif getattr(dataset, "__getitems__", None) is not None:
+            self._samples = dataset.__getitems__
+        # The samples of a batch are timed all at once: to time one takes as long as to read one from memory.
+        if timer is not None:
             self._collate = timer.timed(self._collate, COLLATE)
             self._samples = timer.timed(self._samples, ITEM)
 

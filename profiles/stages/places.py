@@ -15,6 +15,7 @@ from typing import Any
 
 import unstall
 from unstall.profiles.code_line import CodeLine
+from unstall.profiles.data.numbers import reference_to
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -23,6 +24,8 @@ _CELLS = ("<ipython-input", "<command-")
 # These may be installed in any folder, such as one that PYTHONPATH names.
 _FRAMEWORKS = ("tensorflow", "keras", "torch", "torchvision", "jax", "grain", "numpy")
 _OURS = str(unstall.HOME / "profiles")
+# Of so many data sets that one call is given no more are noted.
+_MOST_GIVEN = 10
 # The attributes of an object that hold the place of its call, and which data sets that call was given so far.
 _NOTED, _GIVEN = "_unstall_place", "_unstall_given"
 
@@ -80,7 +83,7 @@ def note_places(owner: type) -> Callable[[], None]:
     Returns what ends that.
     """
     original = owner.__init__  # type: ignore[misc]
-    given: dict[Place | None, set[int]] = {}
+    given: dict[Place | None, list[Callable[[], Any] | None]] = {}
 
     @functools.wraps(original)  # libraries read the parameters of a class by `inspect.signature`
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:
@@ -90,8 +93,11 @@ def note_places(owner: type) -> Callable[[], None]:
             place = users_call(sys._getframe(1))
             object.__setattr__(self, _NOTED, place)
             if hasattr(self, "dataset"):
-                object.__setattr__(self, _GIVEN, given.setdefault(place, set()))
-                given[place].add(id(self.dataset))
+                data_sets = given.setdefault(place, [])
+                object.__setattr__(self, _GIVEN, data_sets)
+                known = any(other is not None and other() is self.dataset for other in data_sets)
+                if not known and len(data_sets) < _MOST_GIVEN:
+                    data_sets.append(reference_to(self.dataset))
 
     owner.__init__ = __init__  # type: ignore[misc]
     return lambda: setattr(owner, "__init__", original)
@@ -102,9 +108,16 @@ def note_as(made: Any, other: Any) -> None:
     object.__setattr__(made, _NOTED, place_of(other))
 
 
-def data_sets_at(made: Any) -> int:
-    """Returns how many data sets the call that made a loader was given while the script ran; 1 where not known."""
-    return max(len(getattr(made, _GIVEN, ())), 1)
+def data_sets_at(made: Any) -> list[Any] | None:
+    """Returns all data sets that the call which made a loader was given while the script ran.
+
+    None where one of several is gone, or there were too many.
+    """
+    given = getattr(made, _GIVEN, ())
+    if len(given) < 2:
+        return [made.dataset]
+    there = [None if other is None else other() for other in given]
+    return None if any(one is None for one in there) or len(there) == _MOST_GIVEN else there
 
 
 def place_of(made: Any) -> Place | None:

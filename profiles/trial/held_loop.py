@@ -23,8 +23,9 @@ from unstall.profiles.trial.surrogate import BehindTheHost, computing, measure_l
 if TYPE_CHECKING:
     from unstall.profiles.script.loop_step import Work
 
-# Batches in which the modules of a step are timed, and how long these may take. The time is not part of the budget.
-_TIMED_BATCHES, _TIMED_S = 12, 15.0
+# The fewest batches in which the modules of a step are timed, how many times as many as lie ready, and how long they
+# may take. The time is not part of the budget.
+_TIMED_BATCHES, _TIMES_AHEAD, _TIMED_S = 12, 4, 15.0
 # Modules that take more than this many times as long as the script's step do other work than it did.
 _LONGER = 1.25
 # What a reader must know of rates that were measured with something in the place of the loop's steps.
@@ -63,7 +64,7 @@ def opened_loop(seen: SeenLoop, needs: Sequence[Need]) -> Iterator[tuple[Data, M
         with ExitStack() as stack:
             stack.callback(lambda: data.close())
             stack.enter_context(seen.work.put_back() if seen.work else nullcontext())
-            step = None if seen.work is None else _own_step(seen.work, step_s, data)
+            step = None if seen.work is None else _own_step(seen.work, step_s * (1 - seen.queued_ratio), data)
             if step is None and seen.work is not None:  # no remedy may rest on what the modules do
                 data.close()
                 data = library.rebuilt(seen.data, replace(use, work=None), needs)
@@ -97,8 +98,13 @@ def _own_step(work: Work, step_s: float, data: Data) -> Callable[[], object] | N
 
     What the script did besides is computed on one core, for a part of the time that the modules compute on it. Both
     take longer after a wait, in which the threads of PyTorch fall asleep and the caches of the cores are filled with
-    other things; so the modules are timed in a loop over the loader as written.
+    other things; so the modules are timed in a loop over the loader as written. Waiting for a core is left out of both:
+    workers that take the cores do so for more of the script's steps than of the few that are timed.
 
+    Args:
+      work: the modules and optimizers.
+      step_s: of the script's step, without waiting for a core.
+      data: of the loop.
     Returns:
       The step; None if the modules fail on made-up values, or take clearly longer than the script's step.
     """
@@ -109,11 +115,14 @@ def _own_step(work: Work, step_s: float, data: Data) -> Callable[[], object] | N
         work.run()
         cpu_ns.append(clock.thread_cpu_ns() - began_ns)
 
+    batches = max(_TIMED_BATCHES, _TIMES_AHEAD * data.ahead(()))
+    queued_ns = clock.queued_ns()
     try:
-        sample = measure_loop(run, data.built((), _TIMED_BATCHES), 1, "warmup", 0, _TIMED_S)
+        sample = measure_loop(run, data.built((), batches), 1, "warmup", 0, _TIMED_S)
     except Exception:  # the modules are the script's own code, and can raise anything
         return None
-    own_s = (sample.wall_ns - (sample.wait_ns or 0)) / 1e9 / len(sample.step_ns)
+    queued_ratio = min((clock.queued_ns() - queued_ns) / max(sample.wall_ns, 1), 1.0)
+    own_s = (sample.wall_ns - (sample.wait_ns or 0)) / 1e9 / len(sample.step_ns) * (1 - queued_ratio)
     if own_s > _LONGER * step_s:
         return None
     left_ratio = max(step_s - own_s, 0.0) * 1e9 / max(median(cpu_ns), 1)

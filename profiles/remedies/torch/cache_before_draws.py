@@ -82,9 +82,6 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
         attribute, transforms = _transforms_of(dataset)
         if transforms is None:
             return
-        if data.unkept is not None:
-            yield Untried(name=_NAME, reason=data.unkept)
-            return
         from unstall.profiles.remedies.torch.keeping import kept, samples_read
         from unstall.profiles.remedies.torch.kept_before_draws import KeptForNames
 
@@ -115,6 +112,9 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
             reason = f"with the transforms from `{drawing}` on made apart from the rest, its samples are others"
             yield Untried(name=_NAME, reason=reason)
             return
+        if data.unkept is not None:
+            yield Untried(name=_NAME, reason=data.unkept)
+            return
         fits = kept(data, read, _NAME)
         if isinstance(fits, Untried):
             yield fits
@@ -134,7 +134,7 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
             effect="other draws" if by_name else "identical",
             place=None if place is None else str(place),
             edits=()
-            if place is None or not data.wraps_dataset
+            if place is None or data.other_data_sets != [] or not data.wraps_dataset
             else (
                 Edit(place=place, kind="define", text=form.as_written()),
                 Edit(place=place, kind="argument", text=written),

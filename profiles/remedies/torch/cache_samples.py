@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from unstall.profiles.remedies.change import Change, Offer
-from unstall.profiles.remedies.reading_twice import Refused
+from unstall.profiles.remedies.reading_twice import ReadTwice, Refused
 from unstall.profiles.remedies.remedy import Edit, Remedy, Untried
 from unstall.profiles.remedies.torch.whole_batches import gives_batches
 from unstall.profiles.remedies.written_class import written
 
 if TYPE_CHECKING:
+    from unstall.profiles.remedies.torch.keeping import Kept
     from unstall.profiles.remedies.torch.loader_data import LoaderData
     from unstall.profiles.remedies.torch.loader_plan import LoaderPlan
 
@@ -29,9 +30,6 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
     def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan] | Untried]:
         if not data.takes_indices:
             return
-        if data.unkept is not None:
-            yield Untried(name="cache-samples", reason=data.unkept)
-            return
         from torch.utils.data import default_collate, default_convert
 
         from unstall.profiles.remedies.torch.keeping import as_tensors, kept, samples_read
@@ -48,10 +46,15 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
         if isinstance(read, Refused):
             yield Untried(name="cache-samples", reason=read.reason + (_WAY_OUT if read.draws else ""))
             return
+        if data.unkept is not None:
+            yield Untried(name="cache-samples", reason=data.unkept)
+            return
         fits = kept(data, read, "cache-samples")
         if isinstance(fits, Untried):
             yield fits
             return
+        # An edit of the call keeps the samples of all data sets that the call is given.
+        all_bytes = None if data.place is None or not data.wraps_dataset else _bytes_of_all(data, fits)
 
         def build(plan: LoaderPlan) -> None:
             plan.dataset, plan.repeats = form(plan.dataset, fits.is_shared), True
@@ -69,14 +72,30 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
             effect="identical",
             place=None if place is None else str(place),
             edits=()
-            if place is None or not data.wraps_dataset
+            if place is None or all_bytes is None
             else (
                 Edit(place=place, kind="define", text=written(form)),
                 *(Edit(place=place, kind="argument", text=text) for text in arguments),
             ),
-            memory_bytes=fits.size_bytes,
+            memory_bytes=all_bytes or fits.size_bytes,
             warms_up=True,
             # What lies in memory is best read by the process that trains: only the first epoch lacks the workers.
             better_with=("no-workers",),
         )
         yield Offer(remedy=remedy, build=build, conflicts=frozenset((*fits.conflicts, "whole-batches")))
+
+
+def _bytes_of_all(data: LoaderData, fits: Kept) -> int | None:
+    """Returns the bytes of all samples of the data sets that a call is given; None where not all may be kept."""
+    from unstall.profiles.remedies.torch.keeping import as_tensors, free_shared_bytes, samples_read
+
+    if data.other_data_sets is None:
+        return None
+    size_bytes = fits.size_bytes
+    for other in data.other_data_sets:
+        read = samples_read(other, as_tensors, watched=other, least_ns=0)
+        if not isinstance(read, ReadTwice):
+            return None
+        size_bytes += read.bytes_each * len(other)
+    is_too_large = data.room.memory_limit(size_bytes) or (fits.is_shared and size_bytes > free_shared_bytes())
+    return None if is_too_large else size_bytes

@@ -36,6 +36,11 @@ def as_tensors(sample: Any) -> list[np.ndarray]:
     return [part.numpy() for part in KeptSamples.parts(sample)]
 
 
+def free_shared_bytes() -> float:
+    """Returns how much of the memory that processes share may be taken."""
+    return _FREE_RATIO * shutil.disk_usage(_SHARED).free if _SHARED.exists() else 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """Samples that fit into memory.
@@ -57,7 +62,7 @@ class Kept:
 def kept(data: LoaderData, read: ReadTwice, name: str) -> Kept | Untried:
     """Returns whether all samples fit into memory, and into that which workers share; if not, as the named remedy."""
     size_bytes = read.bytes_each * len(data.loader.dataset)
-    shared_bytes = _FREE_RATIO * shutil.disk_usage(_SHARED).free if _SHARED.exists() else 0
+    shared_bytes = free_shared_bytes()
     limit = data.room.memory_limit(size_bytes)
     if limit is None and data.loader.num_workers and size_bytes > shared_bytes:
         limit = f"{shared_bytes / 1e6:,.0f} MB of shared memory ({_SHARED}) that workers may take"

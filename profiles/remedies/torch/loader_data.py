@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +16,7 @@ from unstall.profiles.data.torch import ready_batches
 from unstall.profiles.random_states import Generators
 from unstall.profiles.remedies.change import Change
 from unstall.profiles.remedies.data import WHOLE, Data, Failed
-from unstall.profiles.remedies.edits import calls, may_pass_more, passed, source_of
+from unstall.profiles.remedies.edits import calls, may_pass_more, passed, reads_attribute
 from unstall.profiles.remedies.equality import compare
 from unstall.profiles.remedies.offers import Offers
 from unstall.profiles.remedies.reading_twice import copied
@@ -92,7 +90,8 @@ class LoaderData(Data):
         place = place_of(loader)
         # A loader that a library makes has no call of its own in the script's code. But a library may stand between the
         # script's call and the class, as Lightning does while it calls `train_dataloader`.
-        its_own = place is not None and (not place.called or calls(place, type(loader).__name__))
+        is_plain = type(loader) is torch.utils.data.DataLoader
+        its_own = place is not None and (not place.called or (is_plain and calls(place, "DataLoader")))
         self.place = place if its_own else None
         try:
             self._number = len(loader)
@@ -117,18 +116,18 @@ class LoaderData(Data):
         return not self.is_iterable and self.loader.batch_sampler is not None and self._number > 0 and has_length
 
     @cached_property
-    def wraps_dataset(self) -> bool:
-        """Whether an edit may put another data set around that of the script's call of `DataLoader`.
+    def other_data_sets(self) -> list[Any] | None:
+        """What else the script's call of `DataLoader` was given; None where that is not known."""
+        given = data_sets_at(self.loader)
+        return None if given is None else [one for one in given if one is not self.loader.dataset]
 
-        Not where the call makes loaders of several data sets, or the file reads attributes or samples of a loader's
-        data set.
+    @cached_property
+    def wraps_dataset(self) -> bool:
+        """Whether an edit may put another data set around those of the script's call of `DataLoader`.
+
+        Not where the file reads more of a loader's data set than its length.
         """
-        if self.place is None or data_sets_at(self.loader) > 1:
-            return False
-        try:
-            return re.search(r"\.dataset(\.\w|\[)", source_of(Path(self.place.file))) is None
-        except (OSError, UnicodeDecodeError):
-            return False
+        return self.place is not None and not reads_attribute(self.place, "dataset", likely="load")
 
     @cached_property
     def passed(self) -> dict[str, bool]:

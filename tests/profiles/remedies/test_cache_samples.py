@@ -291,8 +291,9 @@ def test_a_batch_with_a_sample_unlike_those_that_were_looked_at_is_collated_as_b
 ) -> None:
     monkeypatch.setattr(reading_twice, "some_indices", lambda length, most: [0, 1])
     data = opened(Odd(), shuffle=False)
+    kept = data.built(("cache-samples",), float("inf"))
     for _ in range(2):
-        batches = zip(data.built(("cache-samples",), float("inf")), data.loader, strict=True)
+        batches = zip(kept, data.loader, strict=True)
         assert all((one[0] == other[0]).all() and one[0].dtype == other[0].dtype for one, other in batches)
 
 
@@ -331,6 +332,14 @@ def made_from(data):
     return DataLoader(data)
 
 
+class Loader(DataLoader):
+    def __init__(self, data, workers):
+        super().__init__(data, num_workers=0)
+
+
+Loader.__name__ = "DataLoader"
+
+
 def while_it_asks(function):
     original = DataLoader.__init__
 
@@ -351,8 +360,9 @@ def while_it_asks(function):
     [
         ("return while_it_asks(lambda: DataLoader(Rows()))", True),
         ("return made_from(Rows())", False),
+        ("return DataLoader(Rows(), 8)", False),
     ],
-    ids=["the script's own call", "a library's call"],
+    ids=["the script's own call", "a library's call", "a library's class"],
 )
 def test_an_edit_goes_into_the_scripts_call_also_where_a_library_stands_before_the_class(
     line: str, is_written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -363,7 +373,10 @@ def test_an_edit_goes_into_the_scripts_call_also_where_a_library_stands_before_t
     monkeypatch.syspath_prepend(library.parent)
     head, _, _ = SCRIPT.partition("    torch.manual_seed(5)")
     script = tmp_path / "train.py"
-    script.write_text(f"from asks import made_from, while_it_asks\n{head}    {line}\n")
+    others = "\nfrom asks import Loader as DataLoader\n" if "8" in line else ""
+    script.write_text(
+        f"from asks import made_from, while_it_asks\n{head.replace('class Rows', f'{others}class Rows')}    {line}\n"
+    )
     loader = loader_of(script)
     data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
     [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
@@ -371,14 +384,44 @@ def test_an_edit_goes_into_the_scripts_call_also_where_a_library_stands_before_t
     assert not is_written or "DataLoader(KeptRows(Rows(), shared=True)" in edited(script.read_text(), remedy.edits)
 
 
-TWO_LOADERS = SCRIPT.replace(
-    CALL,
-    "loader, other = [DataLoader(rows, batch_size=8) for rows in (Rows(), Rows())]",
-)
+TWO = "loader, other = [DataLoader(rows, batch_size=8) for rows in (Rows(), Drawn())]"
+DRAWN = "class Drawn(Rows):\n    def __getitem__(self, index):\n        return torch.rand(3)\n\n\ndef main"
+TWO_LOADERS = SCRIPT.replace(CALL, TWO).replace("def main", DRAWN)
 READS_ATTRIBUTES = SCRIPT.replace("    return loader", "    print(len(loader.dataset.__dict__))\n    return loader")
+READS_SAMPLES = SCRIPT.replace("    return loader", "    for rows in loader.dataset:\n        break\n    return loader")
+PASSES_ON = SCRIPT.replace("def main", "def other(loader):\n    return DataLoader(loader.dataset)\n\n\ndef main")
+MORE_THAN_LENGTH = {
+    "two data sets": TWO_LOADERS,
+    "reads attributes": READS_ATTRIBUTES,
+    "reads samples": READS_SAMPLES,
+    "passes it on": PASSES_ON,
+}
 
 
-@pytest.mark.parametrize("text", [TWO_LOADERS, READS_ATTRIBUTES], ids=["two data sets", "reads attributes"])
+def test_samples_of_all_data_sets_of_one_call_are_kept_where_all_stay_the_same(tmp_path: Path) -> None:
+    script, new = tmp_path / "train.py", tmp_path / "edited.py"
+    text = TWO_LOADERS.replace("Drawn()", "Rows()").replace("in loader:", "in [*loader, *other]:")
+    script.write_text(text.replace("    return loader", "    loader.other = other\n    return loader"))
+    loader = loader_of(script)
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
+    [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
+    assert remedy.memory_bytes == 2 * 20 * (12 + 8)
+    new.write_text(edited(script.read_text(), remedy.edits))
+    before, after = run_python(tmp_path, script.name), run_python(tmp_path, new.name)
+    assert after.returncode == 0 and after.stdout == before.stdout and len(before.stdout.splitlines()) == 18
+
+
+def test_the_length_of_the_data_set_and_other_things_of_that_name_may_be_read(tmp_path: Path) -> None:
+    lines = "    names = type('Names', (), {'dataset': 'mine'})\n    print(len(loader.dataset), names.dataset)\n"
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("WORKERS", "0").replace("    return loader", f"{lines}    return loader"))
+    loader = loader_of(script)
+    data = adapter(loader).rebuilt(loader, Use(), ["waiting"], room=ROOM)
+    [remedy] = [remedy for remedy in data.remedies if remedy.name == "cache-samples"]
+    assert remedy.edits
+
+
+@pytest.mark.parametrize("text", MORE_THAN_LENGTH.values(), ids=MORE_THAN_LENGTH)
 def test_no_edit_is_written_where_it_would_hit_more_than_these_samples(text: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(text.replace("WORKERS", "0"))

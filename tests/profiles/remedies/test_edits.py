@@ -285,6 +285,9 @@ def test_what_a_function_imports_is_not_there_for_the_rest_of_the_script():
 def test_what_a_call_unpacks_may_hold_the_argument_already():
     source = "given = {'num_workers': 1}\ndata = DataLoader(rows, **given)\n"
     texts = ("num_workers=2", "dataset=kept({dataset})", "sampler=by({dataset})")
+    of_two = source.replace("**given", "**(given or {})")
+    text = edited(of_two, [edit("DataLoader", "argument", texts[0], of_two)])
+    assert text.splitlines()[1] == 'data = DataLoader(rows, **({**(given or {}), "num_workers": 2}))'
     text = edited(source, [edit("DataLoader", "argument", one, source) for one in texts])
     assert text.splitlines()[1] == 'data = DataLoader(kept(rows), **{**given, "num_workers": 2, "sampler": by(rows)})'
 

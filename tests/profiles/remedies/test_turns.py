@@ -141,6 +141,20 @@ def test_what_gains_only_along_with_another_is_tried_with_it(fake: FakeClock) ->
     assert chosen is not None and chosen.name == "kept + alone"
 
 
+def test_a_combination_that_was_measured_is_not_measured_again(fake: FakeClock) -> None:
+    data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 15, "a + b": 20})
+    data.remedies = [replace(data.remedies[0], better_with=("b",)), *data.remedies[1:]]
+    training = FakeTraining(data, fake)
+    trial = last_of(Turns(data, training, budget_s=60))
+    assert [contender.name for contender in trial.contenders] == [AS_WRITTEN, "a", "a + b", "b"]
+    assert (
+        len(trial.contenders[2].samples) == len(trial.contenders[1].samples) and data.built_names.count(("a", "b")) == 1
+    )
+    data.effects["a + b"] = Failed("it fails")
+    again = last_of(Turns(data, FakeTraining(data, fake), budget_s=60))
+    assert [one.name for one in again.untried] == ["a + b"]
+
+
 def test_the_second_best_is_combined_as_well_where_the_best_goes_with_nothing(fake: FakeClock) -> None:
     data = FakeData({AS_WRITTEN: 20, "a": 10, "b": 11, "c": 18, "b + c": 4})
     chosen = gains_of(last_of(Turns(data, FakeTraining(data, fake), budget_s=60))).chosen

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from unstall.profiles.script.last_data import LastData
@@ -15,6 +17,9 @@ class Pairs:
     def __init__(self) -> None:
         self.rows = [1, 2, 3]
         self.file: Any = None
+        self.table: dict[str, object] = {"a": object()}
+        self.array = np.zeros(1000)
+        self.level, self.name = 2, "rows"
 
     @property
     def dataset(self) -> Any:
@@ -37,21 +42,40 @@ def test_an_attribute_that_the_script_replaces_between_epochs_is_named(inside: b
     assert last.changed is None and not last.anew
     pairs.rows = [*pairs.rows]
     last.note(loader)
+    assert last.changed is None  # the same values
+    pairs.rows = [4, 5, 6]
+    last.note(loader)
     last.note(loader)
     assert last.changed == "rows"
 
 
-def test_a_list_that_grows_is_a_change() -> None:
+CHANGES: dict[str, Callable[[Pairs], object]] = {
+    "a list grows": lambda pairs: pairs.rows.append(4),
+    "a list is shuffled": lambda pairs: pairs.rows.reverse(),
+    "a dict has another value": lambda pairs: pairs.table.update(a=object()),
+    "an array is drawn again": lambda pairs: pairs.array.__setitem__(slice(None), 7),
+    "a number": lambda pairs: setattr(pairs, "level", 3),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_is_changed_in_place_is_seen(change: Callable[[Pairs], object]) -> None:
+    loader = Loader(pairs := Pairs())
+    last = LastData(loader)
+    pairs.name = "".join(["ro", "ws"])  # another object with the same value
+    last.note(loader)
+    assert last.changed is None
+    change(pairs)
+    last.note(loader)
+    assert last.changed is not None and not last.anew
+
+
+def test_a_loader_that_is_made_anew_keeps_nothing_anyway() -> None:
     pairs = Pairs()
     last = LastData(Loader(pairs))
     pairs.rows.append(4)
     last.note(Loader(pairs))
-    assert last.changed is None  # another loader: what it keeps would be made again as well
-    same = Loader(pairs)
-    last = LastData(same)
-    pairs.rows.append(5)
-    last.note(same)
-    assert last.changed == "rows"
+    assert last.anew and last.changed is None
 
 
 def test_other_data_are_made_anew_and_not_changed() -> None:

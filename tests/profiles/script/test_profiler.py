@@ -69,3 +69,27 @@ def test_one_number_of_steps_is_not_written_for_epochs_of_two_lengths(
     assert isinstance(watched.longest, SeenFit)
     with opened_fit(watched.longest, ["edges"]) as (opened, _):
         assert ("repeat" in [remedy.name for remedy in opened.remedies]) is (len(set(lengths)) == 1)
+
+
+class Pairs(keras.utils.PyDataset):
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return INPUTS[:8], TARGETS[:8]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_what_a_callback_changes_of_the_data_is_noted(changes: bool, watched: Profiler) -> None:
+    watched._tries = True
+    model, data = a_model(), Pairs()
+    model.compile("sgd", "mse")
+    hook = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: setattr(data, "level", epoch if changes else 0)
+    )
+    model.fit(data, epochs=3, verbose=0, callbacks=[hook])
+    assert watched.longest is not None and watched.longest.changed == ("level" if changes else None)

@@ -107,6 +107,7 @@ def test_a_generator_that_another_thread_reads_is_looked_at_and_not_what_reads_i
     exec(compile(GENERATES, str(tmp_path / "generates.py"), "exec"), names)
     batches = names["batches"]()
     watched = LinesWithin(batches.gi_code)
+    watched.begin()
 
     def train() -> None:
         for _ in range(60):
