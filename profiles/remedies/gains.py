@@ -155,9 +155,7 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
         return ()
     gains = []
     for contender in (as_written, *others):
-        # The trial's own epochs show what workers take to start again. What the script's epochs take beyond that is
-        # charged to all alike: it is not known that a remedy ends it.
-        ends_edges = trial.edges_by == TUNER and any(trial.remedy(name).ends_edges for name in contender.remedies)
+        ends_edges = any(trial.remedy(name).ends_edges for name in contender.remedies)
         own_beyond = replace(beyond, edges_s=0.0) if ends_edges else beyond
         own = _rates(contender.samples, trial, own_beyond)
         if not own:
@@ -173,8 +171,8 @@ def _gains(trial: Trial) -> tuple[Gain, ...]:
             Gain(
                 contender=contender,
                 by_round=own,
-                against=_ratio(contender.samples, as_written.samples, trial, beyond, pairs),
-                again=_ratio(contender.again, as_written.again, trial, beyond, again)
+                against=_ratio(contender.samples, as_written.samples, trial, (own_beyond, beyond), pairs),
+                again=_ratio(contender.again, as_written.again, trial, (own_beyond, beyond), again)
                 if again[0] and contender is not as_written
                 else None,
                 first_ratio=_first_ratio(contender, trial, own_beyond, geometric_mean(pairs[1])),
@@ -228,22 +226,27 @@ def _ratio(
     samples: Sequence[Sample],
     as_written: Sequence[Sample],
     trial: Trial,
-    beyond: Beyond,
+    beyond: tuple[Beyond, Beyond],
     pairs: tuple[Sequence[float], Sequence[float]],
 ) -> Times:
     """Returns the ratio of rates, and its interval.
 
-    It goes from none of what the script's epochs lost at their edges to all of it, where few epochs showed what the
-    tuner takes, or where workers start again; and to the gain if what may be noise were the script's own steps.
+    It goes from none of what the script's epochs lost at their boundaries to all of it, where few epochs showed what
+    the tuner takes, or where workers start again; and to the gain if what may be noise were the script's own steps.
+
+    Args:
+      samples, as_written: of the contender, and of the data as written.
+      beyond: what the script's epochs took beyond these, of both.
+      pairs: the rates of both, by round.
     """
     ratio, interval = ratio_interval(*pairs)
     others = []
-    if beyond.edges_s and (trial.edges_are_doubtful or trial.edges_by != TUNER):
-        others.append(replace(beyond, edges_s=0.0))
-    if beyond.noise_s:
-        others.append(replace(beyond, steps_s=beyond.steps_s + beyond.noise_s))
-    for other in others if interval is not None else ():
-        rates = by_shared_rounds(_rates(samples, trial, other), _rates_as_written(as_written, trial, other))
+    if beyond[1].edges_s and (trial.edges_are_doubtful or trial.edges_by != TUNER):
+        others.append([replace(one, edges_s=0.0) for one in beyond])
+    if beyond[1].noise_s:
+        others.append([replace(one, steps_s=one.steps_s + one.noise_s) for one in beyond])
+    for own, other in others if interval is not None else ():
+        rates = by_shared_rounds(_rates(samples, trial, own), _rates_as_written(as_written, trial, other))
         if (ends := ratio_interval(*rates)[1]) is not None and interval is not None:
             interval = min(interval[0], ends[0]), max(interval[1], ends[1])
     return ratio, interval

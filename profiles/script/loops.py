@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
 _NOTED_STEP = 1
+# Of so many steps one is looked at for whether its thread waits for a core: a look takes 20 us.
+_LOOKED_AT = 8
 # The data of how many loops, those that took longest, are read again for stage tables.
 _MOST_READ = 3
 # Under these names the modules of this package are loaded, whatever a script calls its own.
@@ -207,7 +209,7 @@ class _Loop:
         self.last = LastData(data)
         self.data = reference_to(data) or (lambda: None)
         self._steps_ns = self._steps_cpu_ns = 0
-        self._passes_ns = self._queued_ns = 0
+        self._looked_ns = self._queued_ns = 0
         self._traces: tuple[int, ...] = (0, 0, 0)
         self._traced = ""
         self._results = self._waited_for = 0
@@ -232,15 +234,15 @@ class _Loop:
         """Returns the data of the last pass where they are held, else those of the first if the script has them."""
         return self.data() if self.loader is None else self.loader
 
-    def note_pass(self, wall_ns: int, queued_ns: int) -> None:
-        """Adds the time of a pass, and for how long of it its thread waited for a core."""
-        self._passes_ns += wall_ns
+    def note_queued(self, wall_ns: int, queued_ns: int) -> None:
+        """Adds the time of a step, and for how long of it its thread waited for a core."""
+        self._looked_ns += wall_ns
         self._queued_ns += queued_ns
 
     @property
     def queued_ratio(self) -> float:
-        """The part of the time in which the thread of the loop waited for a core."""
-        return self._queued_ns / self._passes_ns if self._passes_ns else 0.0
+        """The part of a step in which its thread waited for a core."""
+        return min(self._queued_ns / self._looked_ns, 1.0) if self._looked_ns else 0.0
 
     def note_step(self, wall_ns: int, cpu_ns: int) -> None:
         """Adds the time of a step, and the CPU time of this process in it."""
@@ -336,7 +338,8 @@ class Pass:
         # The pass in whose step this one began, and which step that is.
         self._outer = None if outer is None else (weakref.ref(outer), outer.came_ns)
         self._began = clock.now_ns(), clock.own_cpu_ns()
-        self._queued_ns = clock.queued_ns()
+        # How long this thread had waited for a core when the step began, of a step that is looked at; else None.
+        self._queued_ns: int | None = None
         # How long the passes took that began and ended in the step of this one that is made now: their time, and CPU
         # time; and until when, since several may run at once.
         self._apart = [0, 0]
@@ -418,6 +421,7 @@ class Pass:
             self._notes = self._step_notes()
         if self._settled_ns is None and self._epoch.steps >= RAMP_STEPS:
             self._settled_ns = asked_ns, traced_here().count, traced_here().ns
+        self._queued_ns = clock.queued_ns() if self._epoch.steps % _LOOKED_AT == _LOOKED_AT // 2 else None
         came_ns = clock.now_ns()
         if self._completion is not None:
             self._completion.look(came_ns)
@@ -457,8 +461,6 @@ class Pass:
             return
         if loop.looking is not None:
             loop.looking.end()
-        if threading.get_ident() == self._thread:
-            loop.note_pass(clock.now_ns() - self._began[0], clock.queued_ns() - self._queued_ns)
         self._end_in_outer()
         loop.left |= left
         if self._completion is not None:
@@ -500,6 +502,8 @@ class Pass:
         (apart_ns, apart_cpu_ns), self._apart = self._apart, [0, 0]
         apart_ns = min(apart_ns, now_ns - came_ns)
         loop.note_step(now_ns - came_ns - apart_ns, clock.own_cpu_ns() - self._step_cpu_ns - apart_cpu_ns)
+        if self._queued_ns is not None and not apart_ns:
+            loop.note_queued(now_ns - came_ns, clock.queued_ns() - self._queued_ns)
         traced, self._traces = self._traces, False
         if not self._epoch.begun_steps:
             computing = Computing()

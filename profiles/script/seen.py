@@ -66,7 +66,7 @@ class SeenLoop(Seen):
       data: of its last pass.
       record: of the loop.
       threads: how many threads a step keeps busy.
-      queued_ratio: the part of the loop's time in which its thread waited for a core.
+      queued_ratio: the part of a step in which its thread waited for a core.
       work: the modules and optimizers of a step in PyTorch; None where these are not known.
       behind: whether a device computes the steps asynchronously.
       left: whether the script left the data before their end, in every pass.

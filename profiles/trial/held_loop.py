@@ -109,20 +109,20 @@ def _own_step(work: Work, step_s: float, data: Data) -> Callable[[], object] | N
       The step; None if the modules fail on made-up values, or take clearly longer than the script's step.
     """
     cpu_ns: list[int] = []
+    free_ns: list[int] = []  # of each step, without waiting for a core
 
     def run() -> None:
-        began_ns = clock.thread_cpu_ns()
+        began_cpu_ns, began_ns = clock.thread_cpu_ns(), clock.now_ns() - clock.queued_ns()
         work.run()
-        cpu_ns.append(clock.thread_cpu_ns() - began_ns)
+        free_ns.append(clock.now_ns() - clock.queued_ns() - began_ns)
+        cpu_ns.append(clock.thread_cpu_ns() - began_cpu_ns)
 
     batches = max(_TIMED_BATCHES, _TIMES_AHEAD * data.ahead(()))
-    queued_ns = clock.queued_ns()
     try:
-        sample = measure_loop(run, data.built((), batches), 1, "warmup", 0, _TIMED_S)
+        measure_loop(run, data.built((), batches), 1, "warmup", 0, _TIMED_S)
     except Exception:  # the modules are the script's own code, and can raise anything
         return None
-    queued_ratio = min((clock.queued_ns() - queued_ns) / max(sample.wall_ns, 1), 1.0)
-    own_s = (sample.wall_ns - (sample.wait_ns or 0)) / 1e9 / len(sample.step_ns) * (1 - queued_ratio)
+    own_s = median(free_ns) / 1e9
     if own_s > _LONGER * step_s:
         return None
     left_ratio = max(step_s - own_s, 0.0) * 1e9 / max(median(cpu_ns), 1)
