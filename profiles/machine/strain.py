@@ -55,12 +55,12 @@ class StrainMeter:
             read_bytes=None if now is None or self._read_bytes is None else now - self._read_bytes,
             memory_bytes=_memory_bytes(),
             throttled_ratio=throttled_ratio(self._throttling, Throttling.now()),
-            workers_bytes=self._workers_bytes(),
+            workers_bytes=self._workers_bytes_if_due(),
             python_blocks=sys.getallocatedblocks(),
         )
 
     @classmethod
-    def _workers_bytes(cls) -> int | None:
+    def _workers_bytes_if_due(cls) -> int | None:
         now_ns = clock.now_ns()
         cls._began_ns = cls._began_ns or now_ns
         if cls._spent_ns > _FREE_NS + _MOST_RATIO * (now_ns - cls._began_ns):

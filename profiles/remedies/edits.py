@@ -206,34 +206,22 @@ def may_pass_more(place: Place) -> bool:
 def calls(place: Place, name: str) -> bool:
     """Whether what is called there in the user's code has this name, with or without the module's."""
     call = _call_at(place)
-    return (
-        call is not None
-        and isinstance(call.func, (ast.Name, ast.Attribute))
-        and name
-        in (
-            getattr(call.func, "id", None),
-            getattr(call.func, "attr", None),
-        )
-    )
+    return call is not None and _last_name(call.func) == name
 
 
 def reads_attribute(place: Place, name: str, *, likely: str) -> bool:
-    """Whether the file reads an attribute of what a call makes, for more than its length, or is not to be read itself.
+    """Whether the file reads an attribute of what a call makes, for more than its length; also if that is not known.
 
     Args:
-      likely: a part of the names that may stand for what the call makes, beside the one that it is assigned to.
+      likely: what is made has the name that it is assigned to, or one that contains this.
     """
     try:
         tree = _parsed(source_of(Path(place.file)))
         call, statement = _find(tree, place)
     except (OSError, SyntaxError, ValueError, TooInvolved):
         return True
-    assigned = isinstance(statement, ast.Assign) and statement.value is call
-    targets = (
-        {_last_name(target) for target in statement.targets}
-        if isinstance(statement, ast.Assign) and assigned
-        else set()
-    )
+    is_assigned = isinstance(statement, ast.Assign) and statement.value is call
+    targets = {_last_name(target) for target in getattr(statement, "targets", ()) if is_assigned}
     lengths = {
         id(argument)
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Notes whether a script makes its data anew for each epoch or call, or changes them in between."""
+"""Notes whether a script makes its data again for each epoch or call, or changes them in between."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # The step of an epoch whose modules and optimizers are noted: one that is not steady, because noting takes time.
 _NOTED_STEP = 1
-# Of so many steps one is looked at for whether its thread waits for a core: a look takes 20 us.
+# Of so many steps, of a loop whose remedies are tried, one is looked at for how long its thread waits for a core.
 _LOOKED_AT = 8
 # The data of how many loops, those that took longest, are read again for stage tables.
 _MOST_READ = 3
@@ -195,8 +195,7 @@ class _Loop:
     def __init__(self, place: CodeLine, adapter: Adapter, data: Any, kind: str) -> None:
         self.place = place
         self.adapter = adapter
-        source = adapter.source(data)
-        self.looking = None if source is None else LinesWithin(source)
+        self.looking = LinesWithin(adapter.source(data))
         self.epochs: deque[EpochRecord] = deque(maxlen=KEPT_EPOCHS)
         self.begun = 0
         self.mixed = self.left = self.ended = False
@@ -312,7 +311,7 @@ class _Loop:
             why_unknown=self._why_unknown(),
             loop=True,
             unit=self.unit or SAMPLE,
-            lines=() if self.looking is None else self.looking.seen,
+            lines=self.looking.seen,
         )
 
 
@@ -363,8 +362,7 @@ class Pass:
             random_=random.Random(loop.begun),  # not the global random state, which is the user's
         )
         loop.begun += 1
-        if loop.looking is not None:
-            loop.looking.begin()
+        loop.looking.begin()
 
     @property
     def runs(self) -> bool:
@@ -421,7 +419,9 @@ class Pass:
             self._notes = self._step_notes()
         if self._settled_ns is None and self._epoch.steps >= RAMP_STEPS:
             self._settled_ns = asked_ns, traced_here().count, traced_here().ns
-        self._queued_ns = clock.queued_ns() if self._epoch.steps % _LOOKED_AT == _LOOKED_AT // 2 else None
+        is_tried = self.loop is not None and self.loop.loader is not None
+        is_looked_at = is_tried and self._epoch.steps % _LOOKED_AT == _LOOKED_AT // 2
+        self._queued_ns = clock.queued_ns() if is_looked_at else None
         came_ns = clock.now_ns()
         if self._completion is not None:
             self._completion.look(came_ns)
@@ -459,8 +459,7 @@ class Pass:
         loop, self.loop = self.loop, None
         if loop is None:
             return
-        if loop.looking is not None:
-            loop.looking.end()
+        loop.looking.end()
         self._end_in_outer()
         loop.left |= left
         if self._completion is not None:

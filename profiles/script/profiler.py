@@ -233,10 +233,8 @@ class Profiler:
             on_steps=self._count,
         )
         whole = interrupted = False
-        source = adapter(data).source(data)
-        looking = None if source is None else LinesWithin(source)
-        if looking is not None:
-            looking.begin()
+        looking = LinesWithin(adapter(data).source(data))
+        looking.begin()
         within = LastData(data)
         called_ns = clock.now_ns()
         with self._counted_as_running(), self._watching(callback), _added(callback, bound.arguments):
@@ -248,8 +246,7 @@ class Profiler:
                 raise
             finally:
                 returned_ns = clock.now_ns()
-                if looking is not None:
-                    looking.end()
+                looking.end()
                 within.note(data)
                 self._fit_s += (returned_ns - began_ns) / 1e9
                 if callback.watch is not None:
@@ -264,7 +261,7 @@ class Profiler:
                                 callback.watch,
                                 account,
                                 canary_ns,
-                                () if looking is None else looking.seen,
+                                looking.seen,
                                 whole=whole,
                                 interrupted=interrupted,
                             )

@@ -20,7 +20,7 @@ from unstall.profiles.stages.places import is_users
 # The stack is looked at so often, while batches are made for so long.
 _EVERY_S, _READ_S = 0.002, 0.6
 # A function of the script's own is looked at so seldom at first, and half as often each time that it was seen so many
-# times, until that has happened so often. No more looks than that are made in all; one takes 10 to 50 us.
+# times, until that has happened so often. No more looks than that are made in all: each walks all threads' stacks.
 _SELDOM_S, _BEFORE_TWICE, _MOST_TIMES, _MOST_LOOKS = 0.01, 50, 5, 6000
 # Fewer samples tell too little, and a line that takes less is not worth a look.
 _LEAST_SAMPLES, _LEAST_RATIO = 20, 0.1
@@ -65,10 +65,10 @@ class LinesWithin:
     seen often enough.
 
     Args:
-      code: of the function.
+      code: of the function; None where there is none to look at.
     """
 
-    def __init__(self, code: CodeType) -> None:
+    def __init__(self, code: CodeType | None) -> None:
         self._code = code
         self._samples = _Samples()
         self._done = threading.Event()
@@ -81,7 +81,7 @@ class LinesWithin:
 
     def begin(self) -> None:
         """Looks from now on, unless it does already."""
-        if self._thread is None:
+        if self._thread is None and self._code is not None:
             self._done.clear()
             self._thread = threading.Thread(target=self._look, name="unstall lines", daemon=True)
             self._thread.start()
@@ -126,7 +126,7 @@ class _Samples:
         self._seen: Counter[tuple[CodeType, int, int]] = Counter()
         self._users: dict[str, bool] = {}
 
-    def add(self, frame: FrameType | None, ns: int, *, within: CodeType) -> None:
+    def add(self, frame: FrameType | None, ns: int, *, within: CodeType | None) -> None:
         """Adds a look at a thread.
 
         Args:

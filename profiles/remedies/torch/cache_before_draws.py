@@ -112,9 +112,6 @@ class CacheBeforeDraws(Change["LoaderData", "LoaderPlan"]):
             reason = f"with the transforms from `{drawing}` on made apart from the rest, its samples are others"
             yield Untried(name=_NAME, reason=reason)
             return
-        if data.unkept is not None:
-            yield Untried(name=_NAME, reason=data.unkept)
-            return
         fits = kept(data, read, _NAME)
         if isinstance(fits, Untried):
             yield fits

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from unstall.profiles.remedies.change import Change, Offer
 from unstall.profiles.remedies.reading_twice import ReadTwice, Refused
 from unstall.profiles.remedies.remedy import Edit, Remedy, Untried
-from unstall.profiles.remedies.torch.whole_batches import gives_batches
 from unstall.profiles.remedies.written_class import written
 
 if TYPE_CHECKING:
@@ -39,15 +38,12 @@ class CacheSamples(Change["LoaderData", "LoaderPlan"]):
         # What collates batches in another way than PyTorch's gets the samples one by one, as before.
         in_batches = data.loader.collate_fn is default_collate
         form = KeptRows if in_batches else KeptSamples
-        least_ns = _LEAST_IN_BATCHES_NS if in_batches and not gives_batches(data) else None
+        least_ns = _LEAST_IN_BATCHES_NS if in_batches and not data.gives_batches else None
         read = samples_read(dataset, as_tensors, watched=dataset, least_ns=least_ns)
         if read is None:
             return
         if isinstance(read, Refused):
             yield Untried(name="cache-samples", reason=read.reason + (_WAY_OUT if read.draws else ""))
-            return
-        if data.unkept is not None:
-            yield Untried(name="cache-samples", reason=data.unkept)
             return
         fits = kept(data, read, "cache-samples")
         if isinstance(fits, Untried):

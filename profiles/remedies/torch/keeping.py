@@ -60,7 +60,13 @@ class Kept:
 
 
 def kept(data: LoaderData, read: ReadTwice, name: str) -> Kept | Untried:
-    """Returns whether all samples fit into memory, and into that which workers share; if not, as the named remedy."""
+    """Returns whether all samples may be kept, and fit into memory, also into that which workers share.
+
+    Returns:
+      Where they do not, why the remedy of that name is not tried.
+    """
+    if data.unkept is not None:
+        return Untried(name=name, reason=data.unkept)
     size_bytes = read.bytes_each * len(data.loader.dataset)
     shared_bytes = free_shared_bytes()
     limit = data.room.memory_limit(size_bytes)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate, default_convert
 
 from unstall.profiles.data.base import StepWork
 from unstall.profiles.data.torch import ready_batches
@@ -40,6 +40,8 @@ _ARGUMENTS = (
 )
 # Samples that are made with two seeds, to see whether they draw.
 _COMPARED_SAMPLES = 8
+# Samples of which a batch is made both ways, to see whether the data set takes several indices at once.
+_TRIED_SAMPLES = 16
 # The side of the matrices whose product is a unit of the stand-in's computing: about half a millisecond.
 _SIDE = 256
 
@@ -163,6 +165,24 @@ class LoaderData(Data):
         except Exception:  # code of the user's, which shows its error where the loader is read
             return False
 
+    @cached_property
+    def gives_batches(self) -> bool:
+        """Whether a list of indices gives what PyTorch collates of the samples, for a batch and for one sample."""
+        dataset = copied(self.loader.dataset)
+        if self.loader.collate_fn is not default_collate or self.draws:
+            return False
+        try:
+            with self.states_put_back():
+                indices = [int(index) for index in next(iter(self.loader.batch_sampler))[:_TRIED_SAMPLES]]
+                for some in (indices, indices[:1]):
+                    collated = default_collate([dataset[index] for index in some])
+                    read = default_convert(dataset[some])
+                    if _parts(collated) != _parts(read) or compare([collated], [read]).effect != "identical":
+                        return False
+        except Exception:  # code of the user's that takes one index at a time
+            return False
+        return True
+
     def fits(self, names: Sequence[str]) -> bool:
         return self._offers.fits(names)
 
@@ -220,3 +240,12 @@ def _as_numpy(batch: Any) -> Any:
     if isinstance(batch, (tuple, list)):
         return tuple(_as_numpy(part) for part in batch)
     return batch
+
+
+def _parts(batch: Any) -> Any:
+    """Returns the types and shapes of a batch, in its structure; a list is as a tuple to whoever unpacks it."""
+    if isinstance(batch, Mapping):
+        return {key: _parts(part) for key, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [_parts(part) for part in batch]
+    return type(batch), getattr(batch, "dtype", None), tuple(getattr(batch, "shape", ()))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from unstall.profiles.remedies.change import Change, Offer
-from unstall.profiles.remedies.equality import compare
-from unstall.profiles.remedies.reading_twice import copied
 from unstall.profiles.remedies.remedy import NEEDS, Edit, Remedy
 from unstall.profiles.stages.places import Place
 
 if TYPE_CHECKING:
     from unstall.profiles.remedies.torch.loader_data import LoaderData
     from unstall.profiles.remedies.torch.loader_plan import LoaderPlan
-
-# Samples of which a batch is made both ways, to see whether the data set takes several indices at once.
-_TRIED_SAMPLES = 16
 
 
 class WholeBatches(Change["LoaderData", "LoaderPlan"]):
@@ -26,7 +21,7 @@ class WholeBatches(Change["LoaderData", "LoaderPlan"]):
     serves = NEEDS
 
     def find(self, data: LoaderData) -> Iterator[Offer[LoaderPlan]]:
-        if not data.takes_indices or not gives_batches(data):
+        if not data.takes_indices or not data.gives_batches:
             return
 
         def build(plan: LoaderPlan) -> None:
@@ -45,35 +40,6 @@ class WholeBatches(Change["LoaderData", "LoaderPlan"]):
             edits=() if place is None else tuple(_edits(data, place)),
         )
         yield Offer(remedy=remedy, build=build)
-
-
-def gives_batches(data: LoaderData) -> bool:
-    """Whether a list of indices gives what PyTorch collates of the samples, for a batch and for one sample."""
-    from torch.utils.data import default_collate, default_convert
-
-    loader, dataset = data.loader, copied(data.loader.dataset)
-    if loader.collate_fn is not default_collate or data.draws:
-        return False
-    try:
-        with data.states_put_back():
-            indices = [int(index) for index in next(iter(loader.batch_sampler))[:_TRIED_SAMPLES]]
-            for some in (indices, indices[:1]):
-                collated = default_collate([dataset[index] for index in some])
-                read = default_convert(dataset[some])
-                if _parts(collated) != _parts(read) or compare([collated], [read]).effect != "identical":
-                    return False
-    except Exception:  # code of the user's that takes one index at a time
-        return False
-    return True
-
-
-def _parts(batch: Any) -> Any:
-    """Returns the types and shapes of a batch, in its structure; a list is as a tuple to whoever unpacks it."""
-    if isinstance(batch, Mapping):
-        return {key: _parts(part) for key, part in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return [_parts(part) for part in batch]
-    return type(batch), getattr(batch, "dtype", None), tuple(getattr(batch, "shape", ()))
 
 
 def _edits(data: LoaderData, place: Place) -> Iterator[Edit]:
